@@ -1,0 +1,107 @@
+package pipe
+
+import (
+	"errors"
+	"io"
+)
+
+// readiness is what lets the way down do without a goroutine while nothing comes.
+type readiness interface {
+	// OnReadable calls f once, from any goroutine, when there is a byte, an end or an error to read.
+	OnReadable(f func())
+	// WriteAvailable writes to w what can be read without waiting. nil: nothing more now; io.EOF: the end.
+	WriteAvailable(w io.Writer) (int64, error)
+}
+
+// drainState is guarded by copier.mu. Only a copy with a readiness peer uses it.
+type drainState struct {
+	used    bool // the way down is drained by callbacks
+	running bool // a drainDown goroutine lives
+	over    bool // no further one may start
+}
+
+func (c *copier) startDown() {
+	r, ok := c.down.src.(readiness)
+	if !ok {
+		go c.runDown()
+		return
+	}
+	c.drain.used = true
+	c.arm(r)
+}
+
+func (c *copier) runDown() {
+	defer close(c.downDone)
+	c.run(&c.down)
+}
+
+func (c *copier) arm(r readiness) {
+	r.OnReadable(func() {
+		c.mu.Lock()
+		start := !c.drain.over && !c.drain.running
+		if start {
+			c.drain.running = true
+		}
+		c.mu.Unlock()
+		if start {
+			go c.drainDown(r)
+		}
+	})
+}
+
+// drainDown carries what is there now and ends; the next byte starts another one.
+func (c *copier) drainDown(r readiness) {
+	more := c.drainOnce(r)
+	c.mu.Lock()
+	c.drain.running = false
+	if !more {
+		c.drain.over = true
+	}
+	over := c.drain.over
+	c.mu.Unlock()
+	if over {
+		close(c.downDone)
+		return
+	}
+	c.arm(r)
+}
+
+// drainOnce reports whether the way down goes on.
+func (c *copier) drainOnce(r readiness) bool {
+	for {
+		dropping := c.isDropping(&c.down)
+		var w io.Writer = c.down.dst
+		if dropping {
+			w = io.Discard
+		}
+		n, err := r.WriteAvailable(w)
+		if !dropping {
+			c.down.n += n
+		}
+		var failed interface{ WriteFailed() error }
+		switch {
+		case c.isAborted():
+			return false
+		case err == nil:
+			return true
+		case errors.Is(err, io.EOF):
+			c.readEnded(&c.down)
+			return false
+		case errors.As(err, &failed):
+			c.writeFailed(&c.down, failed.WriteFailed())
+		default:
+			c.readFailed(&c.down, err)
+			return false
+		}
+	}
+}
+
+// stopDraining forbids further drains and reports whether the caller has to close downDone, as nobody is left who would.
+// Called with mu held.
+func (c *copier) stopDraining() bool {
+	if !c.drain.used || c.drain.over {
+		return false
+	}
+	c.drain.over = true
+	return !c.drain.running
+}

@@ -1,0 +1,172 @@
+package pipe
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+)
+
+const (
+	// bufSize holds two TLS records; borrowed only while bytes move.
+	bufSize = 32 << 10
+	// probeSize is kept by a source that cannot be waited for, in place of a whole buffer.
+	probeSize = 512
+)
+
+var buffers = sync.Pool{New: func() any { return new([bufSize]byte) }}
+
+// move copies src to dst until src ends (nil, nil), reading fails or writing fails.
+func (d *direction) move() (rerr, werr error) {
+	w := newWaiter(d.src)
+	if tcp, ok := d.dst.(*net.TCPConn); ok && w != nil {
+		if s, ok := newSplicer(tcp, d.src); ok {
+			return d.moveSpliced(w, s)
+		}
+	} else if rf, ok := readerFrom(d.dst); ok {
+		return d.moveInto(w, rf)
+	}
+	if w == nil {
+		return d.moveProbing()
+	}
+	return d.moveBuffered(w)
+}
+
+// readerFrom leaves out *net.TCPConn, whose ReadFrom allocates a buffer of its own and keeps it while it waits.
+func readerFrom(c net.Conn) (io.ReaderFrom, bool) {
+	if _, ok := c.(*net.TCPConn); ok {
+		return nil, false
+	}
+	rf, ok := c.(io.ReaderFrom)
+	return rf, ok
+}
+
+// source is what a ReadFrom reads; it remembers whether reading was what failed.
+type source struct {
+	conn net.Conn
+	err  error
+}
+
+func (s *source) Read(p []byte) (int, error) {
+	n, err := s.conn.Read(p)
+	if err != nil {
+		s.err = err
+	}
+	return n, err
+}
+
+type waitingSource struct {
+	source
+	wait waiter
+}
+
+// WaitReadable lets the receiver borrow a buffer only when there is something to put in.
+func (s *waitingSource) WaitReadable() error {
+	err := s.wait.WaitReadable()
+	if err != nil {
+		s.err = err
+	}
+	return err
+}
+
+func (d *direction) moveInto(w waiter, rf io.ReaderFrom) (rerr, werr error) {
+	var n int64
+	var err, readErr error
+	if w != nil {
+		s := &waitingSource{source: source{conn: d.src}, wait: w}
+		n, err = rf.ReadFrom(s)
+		readErr = s.err
+	} else {
+		s := &source{conn: d.src}
+		n, err = rf.ReadFrom(s)
+		readErr = s.err
+	}
+	d.n += n
+	switch {
+	case readErr != nil && !errors.Is(readErr, io.EOF):
+		return readErr, nil
+	case err != nil:
+		return nil, err
+	}
+	return nil, nil
+}
+
+// moveBuffered borrows a buffer for as long as reads fill it.
+func (d *direction) moveBuffered(w waiter) (rerr, werr error) {
+	for {
+		if err := w.WaitReadable(); err != nil {
+			return err, nil
+		}
+		rerr, werr := d.burst()
+		if werr != nil {
+			return nil, werr
+		}
+		if rerr != nil {
+			return noEOF(rerr), nil
+		}
+	}
+}
+
+// burst reads and writes until a read leaves room in the buffer.
+func (d *direction) burst() (rerr, werr error) {
+	buf := buffers.Get().(*[bufSize]byte)
+	defer buffers.Put(buf)
+	for {
+		n, rerr := d.src.Read(buf[:])
+		if n > 0 {
+			if werr := d.write(buf[:n]); werr != nil {
+				return nil, werr
+			}
+		}
+		if rerr != nil || n < len(buf) {
+			return rerr, nil
+		}
+	}
+}
+
+// moveProbing serves sources that cannot be waited for (TLS, in-memory): a small buffer waits, a full one is borrowed
+// when the small one was filled.
+func (d *direction) moveProbing() (rerr, werr error) {
+	probe := make([]byte, probeSize)
+	for {
+		n, rerr := d.src.Read(probe)
+		if n > 0 {
+			if werr := d.write(probe[:n]); werr != nil {
+				return nil, werr
+			}
+		}
+		if rerr == nil && n == len(probe) {
+			rerr, werr = d.burst()
+			if werr != nil {
+				return nil, werr
+			}
+		}
+		if rerr != nil {
+			return noEOF(rerr), nil
+		}
+	}
+}
+
+func (d *direction) write(p []byte) error {
+	n, err := d.dst.Write(p)
+	d.n += int64(n)
+	return err
+}
+
+// drop reads src to its end.
+func drop(src net.Conn) error {
+	buf := buffers.Get().(*[bufSize]byte)
+	defer buffers.Put(buf)
+	for {
+		if _, err := src.Read(buf[:]); err != nil {
+			return noEOF(err)
+		}
+	}
+}
+
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
