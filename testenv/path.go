@@ -51,17 +51,17 @@ type pair struct {
 // NewPath starts forwarding to target, a host:port. The caller closes it.
 func NewPath(target string) (*Path, error) {
 	p := &Path{target: target, addr: "127.0.0.1:0"}
-	if err := p.listen(); err != nil {
+	if err := p.listen(p.addr); err != nil {
 		return nil, err
 	}
 	return p, nil
 }
 
-// listen (re)opens the listener, at the same address once it has one.
-func (p *Path) listen() error {
+// listen opens the listener at addr.
+func (p *Path) listen(addr string) error {
 	lc := net.ListenConfig{}
 	lc.SetMultipathTCP(false)
-	ln, err := lc.Listen(context.Background(), "tcp", p.addr)
+	ln, err := lc.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		return fmt.Errorf("testenv: listening for a path to %s: %w", p.target, err)
 	}
@@ -116,7 +116,7 @@ func (p *Path) start(app net.Conn) bool {
 	if p.closed || p.ln == nil {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), dialLimit)
+	ctx, cancel := context.WithCancel(context.Background())
 	c := &pair{p: p, app: app, cancel: cancel}
 	c.up, c.down = &flow{p: p, pair: c, lane: &p.up}, &flow{p: p, pair: c, lane: &p.down}
 	p.pairs = append(p.pairs, c)
@@ -132,7 +132,7 @@ func (c *pair) forward(ctx context.Context) {
 	if !c.handshake() {
 		return
 	}
-	var d net.Dialer
+	d := net.Dialer{Timeout: dialLimit}
 	far, err := d.DialContext(ctx, "tcp", c.p.target)
 	if err != nil {
 		c.end(true)
@@ -328,17 +328,19 @@ func (p *Path) Reset() {
 // Refuse closes the listener, so that dials get ECONNREFUSED, or opens it again at the same address, which fails if
 // somebody took the port meanwhile.
 func (p *Path) Refuse(on bool) error {
-	if !on {
-		return p.listen()
-	}
 	p.mu.Lock()
-	ln := p.ln
-	p.ln = nil
-	p.mu.Unlock()
-	if ln == nil {
-		return nil
+	ln, addr := p.ln, p.addr
+	if on {
+		p.ln = nil
 	}
-	return ln.Close()
+	p.mu.Unlock()
+	switch {
+	case on && ln != nil:
+		return ln.Close()
+	case !on && ln == nil:
+		return p.listen(addr)
+	}
+	return nil
 }
 
 // Hang makes new connections be accepted and then left alone; those that still wait go on when it is switched off.
