@@ -1,0 +1,524 @@
+// Package core is the pure heart of a link: which bytes and which frames go on which carrier, what has arrived, what must be
+// said again, when a carrier is suspect and when the link moves to another. It takes events and the time and hands out
+// frames, signals and a wake-up time. It reads no clock, starts nothing, locks nothing and does no I/O; its caller does, and
+// calls it from one place at a time. The rules are those of docs/wire.md.
+package core
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"linkproxy/link/frame"
+)
+
+// Account is one key's share of the process's memory for stream bytes and of its streams.
+type Account interface {
+	// Charge takes n bytes of the pool; false: not to be had now. Release gives them back.
+	Charge(n int) bool
+	Release(n int)
+	// AddStream counts a stream; false: the key has too many.
+	AddStream() bool
+	RemoveStream()
+}
+
+// Config is what a core is made of. Every field but Hold is needed.
+type Config struct {
+	Client  bool
+	Memory  Memory
+	Account Account
+	Rand    *rand.Rand
+	// Hold is how long a stream survives without any carrier. Zero: DefaultHold.
+	Hold time.Duration
+}
+
+// Bounds and times of a link; each says what it is measured against.
+const (
+	// DefaultHold outlives a night and a working day in a bag.
+	DefaultHold = 24 * time.Hour
+	// emptyHold is how long a host keeps a link that never carried an OPEN.
+	emptyHold = 60 * time.Second
+	// implicit is the credit every stream has without asking, in bytes; it lies outside the pool.
+	implicit = 32 << 10
+	// maxWindow is the most credit a stream is given beyond what its app has read: 500 Mbit/s at 200 ms are 12.5 MB.
+	maxWindow = 16 << 20
+	// maxUnsent is how far a stream reads ahead of what could be sent: enough to keep a carrier's writer busy.
+	maxUnsent = 128 << 10
+	// racingBytes is the most app bytes that a carrier gets before the host has accepted it.
+	racingBytes = 16 << 10
+	// ackBytes and ackDelay bound how late bulk is acknowledged; ackSmall is for single small frames: long enough for the
+	// answer to carry it, short against B, which it is taken out of.
+	ackBytes = 64 << 10
+	ackDelay = 25 * time.Millisecond
+	ackSmall = 2 * time.Millisecond
+	// smallData is the largest DATA that is acknowledged as a small one.
+	smallData = 4 << 10
+	// provePad is the padding of the PING and PONG that prove that large segments pass.
+	provePad = 4 << 10
+)
+
+// Errors a link or a stream ends with.
+var (
+	ErrProtocol = errors.New("link: the peer broke the protocol")
+	ErrHoldOver = errors.New("link: no route to the peer for longer than the hold time")
+	ErrReset    = errors.New("link: stream reset by the peer")
+)
+
+// Core is one side of one link.
+type Core struct {
+	cfg      Config
+	streams  map[uint64]*Stream // live: not retired
+	seen     intervals          // host: ids that were opened or reset
+	lastID   uint64             // client: the last id it gave out
+	carriers []*Carrier         // pending and attached, by generation
+	lastGen  uint64             // client: the last generation it gave out
+	epoch    uint64             // the highest decision known
+	named    uint64             // the generation it names
+	racing   bool               // client: this epoch is a race that nobody has won yet
+	newOK    bool               // client: NEW_OK has come
+	newAt    Time               // client: when the first NEW with app frames left; -1: none did
+	keep     frame.Keep         // host: what the client last said it knows
+	used     map[uint64]bool    // host: generations that were attached, from keep on
+	fast     queue              // streams with new interactive bytes
+	bulk     queue              // streams with new bulk bytes
+	orphans  *Carrier           // what waits to be said again while no carrier lives
+	lost     bool               // no attached carrier
+	lostAt   Time
+	opened   bool // an OPEN was ever carried
+	pingID   uint64
+	// host: streams refused for want of room whose end the client has not acknowledged
+	turnedAway int
+	err        error // why the link ended
+	out        Out
+	counts     Counts
+	switches   []SwitchRecord
+	lastByte   Time
+}
+
+// Out is what the caller has to do after a call: wake writers, tell apps, close connections. Take empties it.
+type Out struct {
+	Wake     []*Carrier // have something to write
+	Closed   []*Carrier // ended: their connections are to be closed
+	Readable []*Stream
+	Writable []*Stream
+	Incoming []*Stream // host: newly opened
+	Changed  bool      // something a status shows has changed
+}
+
+// Counts are totals since the link began.
+type Counts struct {
+	BytesIn, BytesOut uint64 // stream bytes delivered to memory once, and handed to a carrier for the first time
+	Repeated          uint64 // stream bytes handed to a carrier again
+	Opened            uint64 // streams ever opened
+}
+
+// SwitchRecord tells of one move of the link.
+type SwitchRecord struct {
+	At         Time
+	From, To   uint64 // generations; From 0: none was attached
+	Planned    bool
+	UnseenFrom int // stream bytes not SEEN on From at that moment
+	Reason     string
+}
+
+// keptSwitches is how many moves a status can look back on.
+const keptSwitches = 32
+
+// New returns a core at time 0 without carriers.
+func New(cfg Config) *Core {
+	if cfg.Hold == 0 {
+		cfg.Hold = DefaultHold
+	}
+	c := &Core{cfg: cfg, streams: map[uint64]*Stream{}, used: map[uint64]bool{}, newAt: -1, lost: true}
+	c.orphans = newCarrier(c, 0)
+	return c
+}
+
+// Take returns what is to be done and forgets it.
+func (c *Core) Take() Out {
+	out := c.out
+	c.out = Out{}
+	for _, k := range out.Wake {
+		k.woken = false
+	}
+	for _, s := range out.Readable {
+		s.toldReadable = false
+	}
+	for _, s := range out.Writable {
+		s.toldWritable = false
+	}
+	return out
+}
+
+// Err is why the link ended; nil while it lives.
+func (c *Core) Err() error { return c.err }
+
+// End ends the link: every stream fails with err, every carrier is closed, after a CLOSE with code if one lives.
+func (c *Core) End(now Time, err error, link [16]byte, code uint32) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	for _, s := range c.streams {
+		s.fail(err)
+		s.retire()
+	}
+	for _, k := range c.carriers {
+		k.closeCode, k.closeLink, k.closing = code, link, true
+		k.urge()
+	}
+	c.out.Changed = true
+}
+
+// tx is the carrier this side sends on: the named one, else the attached one of the highest generation; nil: none.
+func (c *Core) tx() *Carrier {
+	var last *Carrier
+	for _, k := range c.carriers {
+		if !k.attached || k.closing {
+			continue
+		}
+		if k.gen == c.named {
+			return k
+		}
+		last = k
+	}
+	return last
+}
+
+// other is the best attached carrier besides k: not suspect before suspect, then by preference, then the newest.
+func (c *Core) other(k *Carrier) *Carrier {
+	var best *Carrier
+	for _, o := range c.carriers {
+		if o == k || !o.attached || o.closing {
+			continue
+		}
+		if best == nil || !o.doubtful() && best.doubtful() ||
+			o.doubtful() == best.doubtful() && o.pref <= best.pref {
+			best = o
+		}
+	}
+	return best
+}
+
+func (c *Core) find(gen uint64) *Carrier {
+	for _, k := range c.carriers {
+		if k.gen == gen {
+			return k
+		}
+	}
+	return nil
+}
+
+// --- attaching
+
+// Begin starts a carrier on the client: it returns it, pending, with the NEW or ATTACH that opens it. handshake is how long
+// its handshake's round trip took; pref orders carriers for failover, lower is better.
+func (c *Core) Begin(now Time, role frame.Role, pref int, handshake time.Duration) (*Carrier, frame.Frame) {
+	c.lastGen++
+	k := newCarrier(c, c.lastGen)
+	k.role, k.pref, k.lastRecv, k.lastSend, k.since = role, pref, now, now, now
+	k.rtt.sample(now, handshake)
+	if role == frame.Active && c.tx() == nil && !c.racing {
+		c.epoch++
+		c.racing = true
+	}
+	c.carriers = append(c.carriers, k)
+	f := frame.Frame{Kind: frame.Attach, Role: role, Gen: k.gen, Epoch: c.epoch, Keep: c.known()}
+	if !c.newOK {
+		f.Kind, f.Role = frame.New, frame.Active
+		if c.newAt >= 0 {
+			f.Age = now - c.newAt
+		}
+	}
+	if c.tx() == nil && role == frame.Active {
+		k.budget = racingBytes
+		c.orphans.preload(k)
+		k.urge()
+	}
+	return k, f
+}
+
+// known is the keep of this client now: all generations given out, with those that still live.
+func (c *Core) known() frame.Keep {
+	keep := frame.Keep{Below: c.lastGen + 1}
+	for _, k := range c.carriers {
+		if !k.closing && len(keep.List) < frame.MaxKeep {
+			keep.List = append(keep.List, k.gen)
+		}
+	}
+	return keep
+}
+
+// Accepted tells that the host answered NEW_OK or ATTACH_OK on k.
+func (c *Core) Accepted(now Time, k *Carrier) {
+	if k.dead || k.attached {
+		return
+	}
+	c.newOK = true
+	old := c.tx()
+	k.attached, k.since = true, now
+	k.budget = 0
+	c.lost = false
+	c.out.Changed = true
+	if old == nil {
+		c.switchTo(now, k, false, "attached")
+		return
+	}
+	if old.doubtful() {
+		old.hedge(k)
+	}
+	k.urge()
+}
+
+// Admit attaches a carrier on the host with what its NEW or ATTACH said. false: the generation is stale.
+func (c *Core) Admit(now Time, f *frame.Frame, handshake time.Duration) (*Carrier, bool) {
+	if c.used[f.Gen] || !c.keep.Holds(f.Gen) {
+		return nil, false
+	}
+	k := newCarrier(c, f.Gen)
+	k.role, k.attached, k.lastRecv, k.lastSend, k.since = f.Role, true, now, now, now
+	k.rtt.sample(now, handshake)
+	old := c.tx()
+	c.insert(k)
+	c.used[f.Gen] = true
+	c.keepOnly(now, f.Keep)
+	c.lost = false
+	c.out.Changed = true
+	if f.Role == frame.Active && f.Epoch > c.epoch || old == nil {
+		c.epoch = max(c.epoch, f.Epoch)
+		c.adopt(now, old, k, false, "attached")
+	} else if old.doubtful() {
+		old.hedge(k)
+	}
+	return k, true
+}
+
+func (c *Core) insert(k *Carrier) {
+	i := len(c.carriers)
+	for i > 0 && c.carriers[i-1].gen > k.gen {
+		i--
+	}
+	c.carriers = append(c.carriers, nil)
+	copy(c.carriers[i+1:], c.carriers[i:])
+	c.carriers[i] = k
+}
+
+// keepOnly closes, on the host, the carriers that the client no longer knows.
+func (c *Core) keepOnly(now Time, keep frame.Keep) {
+	if keep.Below < c.keep.Below {
+		return // an older word that came late
+	}
+	c.keep = keep
+	for g := range c.used {
+		if g < keep.Below && !keep.Holds(g) {
+			delete(c.used, g)
+		}
+	}
+	for _, k := range append([]*Carrier(nil), c.carriers...) {
+		if !keep.Holds(k.gen) {
+			c.Dead(now, k)
+		}
+	}
+}
+
+// --- moving
+
+// SwitchTo moves the link to the attached carrier k; planned: the old one is drained, otherwise left at once.
+func (c *Core) SwitchTo(now Time, k *Carrier, planned bool, reason string) bool {
+	if k.dead || !k.attached || k.closing || c.err != nil {
+		return false
+	}
+	if c.tx() != k {
+		c.switchTo(now, k, planned, reason)
+	}
+	return true
+}
+
+// switchTo is the client's decision: the next epoch names k, and every carrier is told.
+func (c *Core) switchTo(now Time, k *Carrier, planned bool, reason string) {
+	old := c.tx()
+	if old == k && c.named != k.gen {
+		old = nil // k was alone and got attached just now
+	}
+	c.epoch++
+	c.racing = false
+	for _, o := range c.carriers {
+		if o.attached {
+			o.switchDue, o.planned = true, planned
+			o.urge()
+		}
+	}
+	c.adopt(now, old, k, planned, reason)
+}
+
+// adopt makes k the carrier this side sends on and moves to it what it must carry now.
+func (c *Core) adopt(now Time, old, k *Carrier, planned bool, reason string) {
+	rec := SwitchRecord{At: now, To: k.gen, Planned: planned, Reason: reason}
+	if old != nil && old != k {
+		rec.From, rec.UnseenFrom = old.gen, old.unseen
+	}
+	c.named = k.gen
+	k.draining, k.drainDue, k.peerDrained = 0, 0, false
+	if planned && old != nil && old != k {
+		limit := 256 << 10
+		if r := k.rate.during(old.rtt.minRTT()); r > 0 {
+			limit = min(limit, max(r, racingBytes))
+		}
+		old.handOver(k)
+		old.copyTo(k, limit)
+		old.drainDue, old.draining, old.drainAt = c.epoch, c.epoch, now
+		old.urge()
+		c.orphans.moveTo(k)
+	} else {
+		c.orphans.own(k)
+		for _, o := range c.carriers {
+			switch {
+			case o == k:
+			case o.attached:
+				o.moveTo(k)
+			default:
+				o.forget() // still racing: the winner answers for all now
+			}
+		}
+	}
+	if rec.From != rec.To {
+		if len(c.switches) == keptSwitches {
+			c.switches = append(c.switches[:0], c.switches[1:]...)
+		}
+		c.switches = append(c.switches, rec)
+	}
+	c.out.Changed = true
+	k.urge()
+}
+
+// recvSwitch obeys the client, on the host: the highest epoch rules.
+func (c *Core) recvSwitch(now Time, f *frame.Frame) {
+	if f.Epoch <= c.epoch {
+		return
+	}
+	old := c.tx()
+	c.epoch = f.Epoch
+	c.keepOnly(now, f.Keep)
+	k := c.find(f.Gen)
+	if k == nil {
+		c.named = f.Gen // dead here: the highest living generation serves until a higher epoch comes
+		return
+	}
+	if old != nil && old.dead {
+		old = nil
+	}
+	if old == k && c.named == k.gen {
+		return
+	}
+	c.adopt(now, old, k, f.Planned, "the client decided")
+}
+
+// --- ends of carriers
+
+// Dead tells that k's connection has ended, or that it is to be closed; what it had not delivered is said again elsewhere.
+func (c *Core) Dead(now Time, k *Carrier) {
+	if k.dead {
+		return
+	}
+	wasTx := c.tx() == k
+	k.dead = true
+	for i, o := range c.carriers {
+		if o == k {
+			c.carriers = append(c.carriers[:i:i], c.carriers[i+1:]...)
+			break
+		}
+	}
+	c.out.Closed = append(c.out.Closed, k)
+	c.out.Changed = true
+	if c.err != nil {
+		return
+	}
+	if !k.attached {
+		return // it only carried copies
+	}
+	if wasTx && c.cfg.Client {
+		if o := c.other(nil); o != nil {
+			k.moveTo(o)
+			c.switchTo(now, o, false, "carrier ended")
+			last := &c.switches[len(c.switches)-1]
+			last.From, last.UnseenFrom = k.gen, k.unseen
+			return
+		}
+	}
+	next := c.tx()
+	if next == nil {
+		next = c.orphans
+		if !c.lost {
+			c.lost, c.lostAt = true, now
+		}
+	}
+	k.moveTo(next)
+	next.urge()
+}
+
+// CloseCarrier ends k politely: CLOSE is its last frame. What it had not delivered is said again elsewhere.
+func (c *Core) CloseCarrier(now Time, k *Carrier) {
+	if k.dead || k.closing {
+		return
+	}
+	wasTx := c.tx() == k
+	if o := c.other(k); o != nil && wasTx && c.cfg.Client {
+		c.switchTo(now, o, false, "carrier closed") // before closing: k still carries the SWITCH
+	}
+	k.closing, k.closedAt = true, now
+	k.urge()
+	c.out.Changed = true
+	if !k.attached {
+		return
+	}
+	if o := c.tx(); o != nil {
+		k.moveTo(o)
+		o.urge()
+		return
+	}
+	k.moveTo(c.orphans)
+	if !c.lost {
+		c.lost, c.lostAt = true, now
+	}
+}
+
+// Lost tells since when no carrier is attached.
+func (c *Core) Lost() (since Time, lost bool) { return c.lostAt, c.lost }
+
+func protocol(format string, a ...any) error {
+	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, a...))
+}
+
+// TakeInto is Take into slices that can be used again.
+func (c *Core) TakeInto(out *Out) {
+	out.Wake = append(out.Wake, c.out.Wake...)
+	out.Closed = append(out.Closed, c.out.Closed...)
+	out.Readable = append(out.Readable, c.out.Readable...)
+	out.Writable = append(out.Writable, c.out.Writable...)
+	out.Incoming = append(out.Incoming, c.out.Incoming...)
+	out.Changed = out.Changed || c.out.Changed
+	for _, k := range c.out.Wake {
+		k.woken = false
+	}
+	for _, s := range c.out.Readable {
+		s.toldReadable = false
+	}
+	for _, s := range c.out.Writable {
+		s.toldWritable = false
+	}
+	c.out = c.out.Reset()
+}
+
+// Reset returns o emptied, with its memory.
+func (o Out) Reset() Out {
+	clear(o.Wake)
+	clear(o.Closed)
+	clear(o.Readable)
+	clear(o.Writable)
+	clear(o.Incoming)
+	return Out{Wake: o.Wake[:0], Closed: o.Closed[:0], Readable: o.Readable[:0], Writable: o.Writable[:0], Incoming: o.Incoming[:0]}
+}
+
+// Carriers are the living ones, by generation.
+func (c *Core) Carriers() []*Carrier { return c.carriers }

@@ -1,0 +1,367 @@
+package core
+
+import "linkproxy/link/frame"
+
+// Arrived tells that n bytes came on k: any byte is life.
+func (c *Core) Arrived(now Time, k *Carrier, n int) {
+	k.lastRecv = now
+	k.bytesIn += uint64(n)
+	if k.suspect {
+		k.suspect = false
+		c.out.Changed = true
+	}
+}
+
+// Recv takes one frame that came on k. An error means that the peer broke the protocol: the link is to be ended.
+func (c *Core) Recv(now Time, k *Carrier, f *frame.Frame) error {
+	if k.dead || k.closing || c.err != nil {
+		return nil // frames from a closed carrier are ignored
+	}
+	k.recvN++
+	k.lastFrame = now
+	c.ack(now, k, f)
+	switch f.Kind {
+	case frame.Seen:
+		return c.recvSeen(now, k, f)
+	case frame.Ping:
+		k.pongDue, k.pongID, k.pongPad = true, f.ID, len(f.Data)
+		return nil
+	case frame.Pong:
+		if len(f.Data) >= provePad && k.proving {
+			k.proven, k.proving = true, false
+			c.out.Changed = true
+		}
+		return nil
+	case frame.Switch:
+		if c.cfg.Client {
+			return protocol("SWITCH from a host")
+		}
+		c.recvSwitch(now, f)
+		return nil
+	case frame.Drain:
+		k.peerDrained = k.peerDrained || f.Epoch >= c.epoch
+		return nil
+	case frame.Close:
+		c.Dead(now, k) // a CLOSE of the whole link is the caller's affair
+		return nil
+	}
+	if f.Kind < frame.Open || f.Kind > frame.Gone {
+		if f.Kind < 0x40 {
+			return protocol("frame 0x%02x on an attached carrier", byte(f.Kind))
+		}
+		return nil
+	}
+	if f.Stream == 0 {
+		return protocol("stream 0")
+	}
+	return c.recvStream(now, k, f)
+}
+
+// wants says whether a frame wants to be SEEN.
+func wants(kind frame.Kind) bool {
+	switch kind {
+	case frame.Open, frame.Data, frame.Fin, frame.Reset, frame.Stop, frame.Gone, frame.Switch, frame.Drain, frame.Ping:
+		return true
+	}
+	return false
+}
+
+// ack plans the SEEN that f wants: bulk every 64 KiB or 25 ms, all else at once but for what the answer may save.
+func (c *Core) ack(now Time, k *Carrier, f *frame.Frame) {
+	if !wants(f.Kind) {
+		if k.recvN-k.saidN >= maxUnsaid {
+			k.urge()
+		}
+		return
+	}
+	delay := ackSmall
+	switch {
+	case f.Kind == frame.Data:
+		k.recvBytes += len(f.Data)
+		if len(f.Data) > smallData {
+			delay = ackDelay
+		}
+	case f.Kind == frame.Ping:
+		delay = 0
+	}
+	if at := now + delay; k.ackAt == 0 || at < k.ackAt {
+		k.ackAt = at
+	}
+	if delay == 0 || k.recvBytes >= ackBytes || k.recvN-k.saidN >= maxUnsaid {
+		k.urge()
+	}
+}
+
+// maxUnsaid bounds the frames that wait for a SEEN: what the sender must remember of each is small, but not nothing.
+const maxUnsaid = 512
+
+// recvSeen forgets what the peer has got and learns from how long it took.
+func (c *Core) recvSeen(now Time, k *Carrier, f *frame.Frame) error {
+	if f.Count > k.sentN {
+		return protocol("SEEN of %d frames, %d were sent", f.Count, k.sentN)
+	}
+	first := k.sentN - uint64(len(k.log))
+	if f.Count <= first {
+		return nil
+	}
+	n := int(f.Count - first)
+	var data int
+	for i := range n {
+		e := &k.log[i]
+		switch e.kind {
+		case frame.Data:
+			data += e.n
+		case frame.Open:
+			if s := c.streams[e.stream]; s != nil {
+				s.openSeen, s.openOn = true, nil
+			}
+		}
+		if e.hedge {
+			k.hedgeSeen = now
+		}
+	}
+	last := k.log[n-1]
+	at := last.at
+	if n > k.flushed {
+		at = k.writeAt // SEEN came before the write returned
+	}
+	if took := now - at - f.Delay; at != 0 && took > 0 {
+		k.rtt.sample(now, took)
+	}
+	k.unseen -= data
+	k.delivered += uint64(data)
+	if data > 0 {
+		k.rate.sample(now, k.delivered-last.delivered, now-last.refAt)
+		k.deliveredAt = now
+	}
+	k.flushed = max(0, k.flushed-n)
+	k.log = append(k.log[:0], k.log[n:]...)
+	if len(k.log) == 0 && cap(k.log) > 64 {
+		k.log = nil // an idle carrier holds nothing
+	}
+	if k.hole {
+		k.hole = false // judged anew by the oldest that is left
+		c.out.Changed = true
+	}
+	k.kick() // there may be room for more
+	return nil
+}
+
+// recvStream takes a frame of a stream.
+func (c *Core) recvStream(now Time, k *Carrier, f *frame.Frame) error {
+	s := c.streams[f.Stream]
+	if s == nil {
+		return c.recvStray(k, f)
+	}
+	switch f.Kind {
+	case frame.Open:
+		if c.cfg.Client {
+			return protocol("OPEN from a host")
+		}
+	case frame.Opened:
+		if !c.cfg.Client {
+			return protocol("OPENED from a client")
+		}
+		if !s.accepted {
+			s.accepted = true
+			s.openSeen, s.openOn = true, nil
+			s.readable()
+		}
+	case frame.Data:
+		return s.recvData(now, k, f)
+	case frame.State:
+		return s.recvState(f)
+	case frame.Fin:
+		return s.recvEnd(now, k, finished, f.Offset, 0)
+	case frame.Reset:
+		return s.recvEnd(now, k, reset, f.Offset, f.Code)
+	case frame.Refused:
+		if !c.cfg.Client {
+			return protocol("REFUSED from a client")
+		}
+		if s.peerEnd == open {
+			s.refused = true
+		}
+		s.recvStop(f.Code)
+		return s.recvEnd(now, k, reset, 0, f.Code)
+	case frame.Stop:
+		s.recvStop(f.Code)
+	case frame.Gone:
+		return s.recvGone()
+	}
+	return nil
+}
+
+// recvStray takes a frame of a stream that is not live: one to open, one that is over, or a breach.
+func (c *Core) recvStray(k *Carrier, f *frame.Frame) error {
+	known := f.Stream <= c.lastID
+	if !c.cfg.Client {
+		known = c.seen.has(f.Stream)
+	}
+	if !known {
+		if c.cfg.Client {
+			return protocol("frame of stream %d, which was never opened", f.Stream)
+		}
+		return c.recvNew(k, f)
+	}
+	switch f.Kind {
+	case frame.Gone, frame.State, frame.Opened:
+		return nil
+	}
+	if len(k.say) > maxGone {
+		return protocol("more than %d frames of ended streams", maxGone)
+	}
+	k.tell(f.Stream, sayGone)
+	k.urge()
+	return nil
+}
+
+// maxTurnedAway bounds the streams beyond the key's bound that wait for the client to acknowledge their REFUSED.
+const maxTurnedAway = 1024
+
+// maxGone bounds the GONEs that wait for a carrier's writer; a peer that reads never lets them come to that.
+const maxGone = 32 << 10
+
+// recvNew takes the first frame of a stream on the host.
+func (c *Core) recvNew(k *Carrier, f *frame.Frame) error {
+	switch f.Kind {
+	case frame.Open, frame.Reset:
+	case frame.Gone:
+		return nil
+	default:
+		return protocol("frame 0x%02x of stream %d before its OPEN", byte(f.Kind), f.Stream)
+	}
+	if !c.seen.add(f.Stream) {
+		return protocol("more than %d gaps in stream ids", maxGaps)
+	}
+	if f.Kind == frame.Reset { // ended before it began: a late OPEN dials nothing
+		k.tell(f.Stream, sayGone)
+		k.urge()
+		return nil
+	}
+	c.opened = true
+	s := c.newStream(f.Stream, f.Target, f.Priority, f.Hold)
+	if !c.cfg.Account.AddStream() {
+		c.turnedAway++
+		s.uncounted = true
+		s.Refuse(CodeBusy)
+		if c.turnedAway > maxTurnedAway {
+			return protocol("%d streams beyond the bound", c.turnedAway)
+		}
+		return nil
+	}
+	c.out.Incoming = append(c.out.Incoming, s)
+	c.out.Changed = true
+	return nil
+}
+
+func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
+	to := f.Offset + uint64(len(f.Data))
+	if to > s.granted {
+		return protocol("stream %d: %d bytes beyond its credit", s.ID, to-s.granted)
+	}
+	k.lastData, s.dataOn = now, k
+	if s.peerEnd != open && to > s.peerFinal {
+		return protocol("stream %d: bytes beyond its end", s.ID)
+	}
+	if s.roundAt == 0 {
+		s.roundAt = now
+	}
+	if s.peerEnd != reset && !s.dropping() {
+		before := s.in.next
+		if !s.in.put(f.Offset, f.Data) {
+			return protocol("stream %d: more than %d gaps", s.ID, maxPieces)
+		}
+		if n := s.in.next - before; n > 0 {
+			s.c.counts.BytesIn += n
+			s.c.lastByte = now
+			s.readable()
+		}
+	}
+	s.state(now, k, false)
+	s.tryRetire()
+	return nil
+}
+
+// dropping says that arriving bytes go nowhere: the app has stopped reading, or its side has failed.
+func (s *Stream) dropping() bool { return s.err != nil }
+
+func (s *Stream) recvState(f *frame.Frame) error {
+	if f.Limit > s.limit {
+		s.limit = f.Limit
+		s.enqueue()
+	}
+	switch {
+	case s.ended != open && f.Offset == s.final+1:
+		s.endAcked = true
+		if s.ended == finished {
+			s.freeOut()
+		}
+		s.tryRetire()
+	case f.Offset > s.sent:
+		return protocol("stream %d: %d bytes acknowledged, %d were sent", s.ID, f.Offset, s.sent)
+	case s.ended != reset && f.Offset > s.out.base:
+		s.out.trim(f.Offset)
+		s.release(&s.sendHeld, max(0, int(s.out.end-s.out.base)-implicit))
+	}
+	if s.blocked && s.Room() > 0 {
+		s.blocked = false
+		s.writable()
+	}
+	return nil
+}
+
+// recvEnd takes FIN or RESET. Both carry the same final; after a delivered FIN a RESET changes nothing.
+func (s *Stream) recvEnd(now Time, k *Carrier, how end, final uint64, code uint32) error {
+	if s.peerEnd != open && s.peerFinal != final || final < s.in.next {
+		return protocol("stream %d: ends at %d, was %d with %d received", s.ID, final, s.peerFinal, s.in.next)
+	}
+	if how == finished && final > s.granted {
+		return protocol("stream %d: ends beyond its credit", s.ID)
+	}
+	delivered := s.peerEnd == finished && s.in.next == s.peerFinal
+	switch {
+	case s.peerEnd == reset || delivered:
+	case how == reset:
+		s.peerEnd, s.peerFinal, s.peerCode = reset, final, code
+		s.in.drop()
+		s.in.read, s.in.next = final, final
+		s.release(&s.recvHeld, 0)
+		s.readable()
+		s.c.out.Changed = true
+	case s.peerEnd == open:
+		s.peerEnd, s.peerFinal = finished, final
+		s.readable()
+	}
+	s.state(now, k, true)
+	s.tryRetire()
+	return nil
+}
+
+// recvStop answers STOP with RESET: the peer's app wants no more.
+func (s *Stream) recvStop(code uint32) {
+	if s.stopCame || s.endAcked {
+		return
+	}
+	s.stopCame = true
+	s.endReset(code)
+	s.writable()
+}
+
+// recvGone: the peer has retired s, so it has got our end and we have got its.
+func (s *Stream) recvGone() error {
+	if s.peerEnd == open || s.peerEnd == finished && s.in.next != s.peerFinal || s.ended == open {
+		return protocol("stream %d: gone before both its ends", s.ID)
+	}
+	s.endAcked = true
+	s.retire()
+	return nil
+}
+
+// nextOffset is what STATE acknowledges: the bytes in memory, and the end as one more.
+func (s *Stream) nextOffset() uint64 {
+	if s.peerEnd != open && s.in.next == s.peerFinal {
+		return s.peerFinal + 1
+	}
+	return s.in.next
+}

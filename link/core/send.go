@@ -1,0 +1,376 @@
+package core
+
+import (
+	"time"
+
+	"linkproxy/link/frame"
+)
+
+// CodeBusy is the REFUSED code of a bound that was reached.
+const CodeBusy = 6
+
+// room for the largest control frame: SWITCH with a full keep list, OPEN with the longest target.
+const controlRoom = 512
+
+// Pull writes the next frames for k behind b[:0] and returns them: whole frames, at most frame.Max bytes, that fit one TLS
+// record. Empty: nothing to send now. The caller writes them and then calls Wrote; it may pull several times before.
+func (c *Core) Pull(now Time, k *Carrier, b []byte) []byte {
+	b = b[:0]
+	if k.dead || k.closed {
+		return b
+	}
+	if k.closing {
+		return k.pullClose(now, b)
+	}
+	if c.err != nil {
+		return b
+	}
+	data := c.hasData(k)
+	if !k.urgent && !data && (k.ackAt == 0 || now < k.ackAt) {
+		return b
+	}
+	if data && k.attached && now-max(k.lastSend, k.lastRecv) >= askAfterIdle {
+		k.pingDue = true
+	}
+	b = k.pullControl(now, b)
+	b, done := k.pullSay(now, b)
+	if done {
+		k.urgent = false // what the data below adds sets it again
+		if data {
+			b = k.pullData(now, b)
+		}
+	}
+	if len(b) > 0 {
+		if !k.writing {
+			k.writing, k.writeAt = true, now
+		}
+		k.lastSend = now
+		k.bytesOut += uint64(len(b))
+	}
+	return b
+}
+
+func (k *Carrier) pullClose(now Time, b []byte) []byte {
+	k.closed = true
+	k.lastSend = now
+	if !k.writing {
+		k.writing, k.writeAt = true, now
+	}
+	f := frame.Frame{Kind: frame.Close, Link: k.closeLink, Code: k.closeCode}
+	return frame.Append(b, &f)
+}
+
+// Wrote tells that all that was pulled is written: the clocks of its frames start.
+func (c *Core) Wrote(now Time, k *Carrier) {
+	for i := k.flushed; i < len(k.log); i++ {
+		k.log[i].at = now
+	}
+	k.flushed, k.writing = len(k.log), false
+}
+
+// put appends f to b and logs it.
+func (k *Carrier) put(now Time, b []byte, f *frame.Frame) []byte {
+	b = frame.Append(b, f)
+	k.note(now, sent{kind: f.Kind, stream: f.Stream})
+	return b
+}
+
+// note logs a frame that was handed out.
+func (k *Carrier) note(now Time, e sent) {
+	e.wants = wants(e.kind)
+	e.ahead = k.unseen
+	if k.unseen == 0 {
+		k.deliveredAt = now // nothing outstanding: the time until now says nothing of the rate
+	}
+	e.delivered, e.refAt = k.delivered, k.deliveredAt
+	if !k.attached && k.c.newAt < 0 {
+		k.c.newAt = now
+	}
+	k.log = append(k.log, e)
+	k.sentN++
+}
+
+// pullControl appends what concerns the carrier itself.
+func (k *Carrier) pullControl(now Time, b []byte) []byte {
+	c := k.c
+	if k.switchDue {
+		k.switchDue = false
+		b = k.put(now, b, &frame.Frame{Kind: frame.Switch, Epoch: c.epoch, Gen: c.named, Planned: k.planned, Keep: c.known()})
+	}
+	if k.pongDue {
+		k.pongDue = false
+		pad := min(k.pongPad, provePad)
+		b = k.put(now, b, &frame.Frame{Kind: frame.Pong, ID: k.pongID, Data: padding[:pad]})
+	}
+	if k.pingDue {
+		k.pingDue = false
+		c.pingID++
+		f := frame.Frame{Kind: frame.Ping, ID: c.pingID}
+		if k.proving && k.pingPad {
+			f.Data, k.pingPad = padding[:provePad], false
+		}
+		b = k.put(now, b, &f)
+		k.lastPing = now
+	}
+	if k.recvN > k.saidN {
+		b = k.put(now, b, &frame.Frame{Kind: frame.Seen, Count: k.recvN, Delay: now - k.lastFrame})
+		k.saidN, k.recvBytes = k.recvN, 0
+	}
+	k.ackAt = 0
+	if k.drainDue != 0 {
+		b = k.put(now, b, &frame.Frame{Kind: frame.Drain, Epoch: k.drainDue})
+		k.drainDue = 0
+	}
+	return b
+}
+
+var padding [provePad]byte
+
+// pullSay appends the values to say of streams; done: all were.
+func (k *Carrier) pullSay(now Time, b []byte) (_ []byte, done bool) {
+	n := 0
+	for ; n < len(k.sayOrder); n++ {
+		if len(b) > frame.Max-2*controlRoom {
+			break
+		}
+		id := k.sayOrder[n]
+		v := k.say[id]
+		delete(k.say, id)
+		if v != 0 {
+			b = k.pullValues(now, b, id, v)
+		}
+	}
+	k.sayOrder = append(k.sayOrder[:0], k.sayOrder[n:]...)
+	return b, len(k.sayOrder) == 0
+}
+
+// pullValues appends the values v of one stream as they are now.
+func (k *Carrier) pullValues(now Time, b []byte, id uint64, v bits) []byte {
+	s := k.c.streams[id]
+	if s == nil {
+		return k.put(now, b, &frame.Frame{Kind: frame.Gone, Stream: id})
+	}
+	if v&(sayOpen|sayState|sayFin|sayStop) != 0 {
+		b = k.openFirst(now, b, s)
+	}
+	if v&sayOpened != 0 && s.ended != reset {
+		b = k.put(now, b, &frame.Frame{Kind: frame.Opened, Stream: id})
+	}
+	if v&sayReset != 0 && !s.endAcked {
+		if s.refused && !k.c.cfg.Client {
+			b = k.put(now, b, &frame.Frame{Kind: frame.Refused, Stream: id, Code: s.endCode})
+		} else {
+			b = k.put(now, b, &frame.Frame{Kind: frame.Reset, Stream: id, Code: s.endCode, Offset: s.final})
+		}
+	}
+	if v&sayFin != 0 && s.ended == finished && !s.endAcked {
+		b = k.put(now, b, &frame.Frame{Kind: frame.Fin, Stream: id, Offset: s.final})
+	}
+	if v&sayStop != 0 && s.peerEnd == open {
+		b = k.put(now, b, &frame.Frame{Kind: frame.Stop, Stream: id, Code: s.stopCode})
+	}
+	if v&sayState != 0 {
+		b = k.put(now, b, &frame.Frame{Kind: frame.State, Stream: id, Offset: s.nextOffset(), Limit: s.granted})
+	}
+	return b
+}
+
+// openFirst sees that no frame of s goes on k before its OPEN: SEEN on any carrier, or sent on this one.
+func (k *Carrier) openFirst(now Time, b []byte, s *Stream) []byte {
+	if !k.c.cfg.Client || s.openSeen {
+		return b
+	}
+	for _, g := range s.openOn {
+		if g == k.gen {
+			return b
+		}
+	}
+	s.openOn = append(s.openOn, k.gen)
+	f := frame.Frame{Kind: frame.Open, Stream: s.ID, Priority: s.Priority, Hold: s.Hold, Target: s.Target}
+	return k.put(now, b, &f)
+}
+
+// --- stream bytes
+
+// window is how many un-SEEN stream bytes k may have: twice what the route holds and 64 KiB. The 2 ms stand for what a
+// busy machine adds to a round trip that is itself shorter.
+func (k *Carrier) window() int {
+	return 2*k.rate.during(k.rtt.minRTT()+2*time.Millisecond) + 64<<10
+}
+
+// frameBytes bounds one DATA so that it holds the carrier for at most 50 ms at the measured rate.
+func (k *Carrier) frameBytes() int {
+	if r := k.rate.during(50 * time.Millisecond); r > 0 {
+		return min(max(r, 1<<10), frame.Max)
+	}
+	return frame.Max
+}
+
+// FlushBytes is how much may be gathered for one write, for the same 50 ms.
+func (k *Carrier) FlushBytes() int {
+	return max(frame.Max, min(4*frame.Max, k.rate.during(50*time.Millisecond)))
+}
+
+// carriesNew says whether k takes new bytes of streams, and whether only interactive ones.
+func (c *Core) carriesNew(k *Carrier) (yes, onlyFast bool) {
+	tx := c.tx()
+	switch {
+	case tx == k:
+		return true, false
+	case tx == nil:
+		return !k.attached && k.budget > 0, false
+	default:
+		return k.attached && tx.doubtful() && c.other(tx) == k, true
+	}
+}
+
+// hasData says whether pullData would find anything.
+func (c *Core) hasData(k *Carrier) bool {
+	if !k.attached && k.budget <= 0 {
+		return false
+	}
+	w := k.window()
+	if k.unseen >= w+frame.Max {
+		return false
+	}
+	yes, onlyFast := c.carriesNew(k)
+	if len(k.fast) > 0 || yes && len(c.fast.list) > 0 {
+		return true
+	}
+	return k.unseen < w && (len(k.slow) > 0 || yes && !onlyFast && len(c.bulk.list) > 0)
+}
+
+// pullData appends stream bytes: interactive before bulk, a stream's repeated bytes before its new ones.
+func (k *Carrier) pullData(now Time, b []byte) []byte {
+	c := k.c
+	w := k.window()
+	yes, onlyFast := c.carriesNew(k)
+	ok := true
+	for ok && k.unseen < w+frame.Max && len(k.fast) > 0 {
+		b, ok = k.pullSpan(now, b, &k.fast)
+	}
+	for ok && k.unseen < w+frame.Max && yes && len(c.fast.list) > 0 {
+		b, ok = k.pullNew(now, b, &c.fast)
+	}
+	for ok && k.unseen < w && len(k.slow) > 0 {
+		b, ok = k.pullSpan(now, b, &k.slow)
+	}
+	for ok && k.unseen < w && yes && !onlyFast && len(c.bulk.list) > 0 {
+		b, ok = k.pullNew(now, b, &c.bulk)
+	}
+	return b
+}
+
+// room is how many stream bytes the record and the carrier still take.
+func (k *Carrier) room(b []byte) int {
+	n := min(frame.Max-len(b)-frame.DataOverhead, k.frameBytes())
+	if !k.attached {
+		n = min(n, k.budget)
+	}
+	return n
+}
+
+// pullSpan appends bytes to be carried again; false: no room.
+func (k *Carrier) pullSpan(now Time, b []byte, list *[]span) ([]byte, bool) {
+	p := &(*list)[0]
+	s := p.s
+	p.from = max(p.from, s.out.base)
+	p.to = min(p.to, s.sent)
+	if s.retired || s.ended == reset || s.err != nil || p.from >= p.to {
+		*list = (*list)[1:]
+		return b, true
+	}
+	if len(b) > frame.Max-controlRoom-frame.DataOverhead {
+		return b, false
+	}
+	b = k.openFirst(now, b, s)
+	n := k.room(b)
+	if n <= 0 {
+		return b, false
+	}
+	d := s.out.at(p.from, min(n, int(p.to-p.from)))
+	b = k.data(now, b, s, p.from, d, p.hedge)
+	k.c.counts.Repeated += uint64(len(d))
+	p.from += uint64(len(d))
+	if p.from >= p.to {
+		*list = (*list)[1:]
+	}
+	return b, true
+}
+
+// pullNew appends new bytes of the first stream in q; false: no room.
+func (k *Carrier) pullNew(now Time, b []byte, q *queue) ([]byte, bool) {
+	s := q.list[0]
+	if !s.sendable() {
+		q.pop()
+		s.queued = false
+		return b, true
+	}
+	if len(b) > frame.Max-controlRoom-frame.DataOverhead {
+		return b, false
+	}
+	b = k.openFirst(now, b, s)
+	n := k.room(b)
+	if n <= 0 {
+		return b, false
+	}
+	q.pop()
+	s.queued = false
+	d := s.out.at(s.sent, min(n, int(min(s.out.end, s.limit)-s.sent)))
+	from := s.sent
+	s.sent += uint64(len(d))
+	s.c.counts.BytesOut += uint64(len(d))
+	k.share(span{s, from, s.sent, true})
+	b = k.data(now, b, s, from, d, !k.attached)
+	s.enqueue()
+	if s.ended == finished && s.sent == s.out.end {
+		s.say(sayFin)
+	}
+	if s.blocked && s.Room() > 0 {
+		s.blocked = false
+		s.writable()
+	}
+	return b, true
+}
+
+// share lets those carry new bytes too who must: the other candidates of a race, or the partner of a doubtful carrier.
+func (k *Carrier) share(p span) {
+	c := k.c
+	tx := c.tx()
+	if tx == nil {
+		p.hedge = false
+		c.orphans.carry(p)
+		p.hedge = true
+		for _, o := range c.carriers {
+			if o != k && !o.attached && o.budget > 0 {
+				o.carry(p)
+				o.kick()
+			}
+		}
+		return
+	}
+	if !tx.doubtful() || !p.s.interactive {
+		return
+	}
+	o := tx
+	if k == tx {
+		o = c.other(tx)
+	} else {
+		p.hedge = false // the doubtful carrier answers for its bytes as well
+	}
+	if o != nil {
+		o.carry(p)
+		o.kick()
+	}
+}
+
+// data appends one DATA and logs it.
+func (k *Carrier) data(now Time, b []byte, s *Stream, off uint64, d []byte, hedge bool) []byte {
+	b = frame.AppendData(b, s.ID, off, d)
+	k.note(now, sent{kind: frame.Data, stream: s.ID, off: off, n: len(d), hedge: hedge})
+	k.unseen += len(d)
+	if !k.attached {
+		k.budget -= len(d)
+	}
+	return b
+}
