@@ -1,5 +1,7 @@
 package core
 
+import "sort"
+
 // Memory lends the buffers that stream bytes live in. Get returns a buffer of at least one and at most n bytes (len is its
 // size) for n > 0; Put takes one back that nobody uses any more.
 type Memory interface {
@@ -49,22 +51,25 @@ func (s *sendBuf) grow(n int) {
 
 // at returns bytes from off on that lie together, at most limit; off must be within [base, end).
 func (s *sendBuf) at(off uint64, limit int) []byte {
-	for i := range s.chunks {
-		c := &s.chunks[i]
-		if off < c.off+uint64(c.n) {
-			b := c.b[off-c.off : c.n]
-			return b[:min(len(b), limit)]
-		}
+	i := sort.Search(len(s.chunks), func(i int) bool { return off < s.chunks[i].off+uint64(s.chunks[i].n) })
+	if i == len(s.chunks) {
+		return nil
 	}
-	return nil
+	c := &s.chunks[i]
+	b := c.b[off-c.off : c.n]
+	return b[:min(len(b), limit)]
 }
 
 // trim forgets bytes before to.
 func (s *sendBuf) trim(to uint64) {
-	if to <= s.base {
-		return
+	if to > s.base {
+		s.base = min(to, s.end)
+		s.sweep()
 	}
-	s.base = min(to, s.end)
+}
+
+// sweep gives chunks back that hold no byte any more, but the one that is lent.
+func (s *sendBuf) sweep() {
 	i := 0
 	for i < len(s.chunks) && s.chunks[i].off+uint64(s.chunks[i].n) <= s.base && !(s.reserved && i == len(s.chunks)-1) {
 		s.mem.Put(s.chunks[i].b)
@@ -250,9 +255,20 @@ func (s *recvBuf) discard(n int) {
 	}
 }
 
-// drop forgets what was not read; the app's reader may still hold peeked bytes, so nothing goes back to the pool.
-func (s *recvBuf) drop() {
-	s.queue, s.pieces, s.read = nil, nil, s.next
+// flush forgets what lies ready; the app's reader may still hold peeked bytes, so nothing goes back to the pool.
+func (s *recvBuf) flush() { s.queue, s.read = nil, s.next }
+
+// drop forgets everything, as the direction has ended at final.
+func (s *recvBuf) drop(final uint64) {
+	s.queue, s.pieces, s.read, s.next = nil, nil, final, final
+}
+
+// top is the end of the last byte that is held.
+func (s *recvBuf) top() uint64 {
+	if n := len(s.pieces); n > 0 {
+		return s.pieces[n-1].off + uint64(len(s.pieces[n-1].b))
+	}
+	return s.next
 }
 
 // intervals is a set of stream ids that mostly come in ascending order.

@@ -46,6 +46,7 @@ type Carrier struct {
 	draining           uint64 // epoch in which this side left it
 	drainAt            Time
 	peerDrained        bool
+	peerDrainAt        Time
 	pingDue            bool
 	pingPad            bool
 	pongDue            bool
@@ -124,6 +125,11 @@ func (k *Carrier) Finished() bool { return k.closed }
 func (k *Carrier) Proven() bool { return k.proven }
 
 func (k *Carrier) doubtful() bool { return k.suspect || k.hole }
+
+// emptying says that the link has moved off k as planned and that what is left on it may still be on its way.
+func (k *Carrier) emptying(now Time) bool {
+	return k.draining != 0 && now < k.drainAt+rollbackTime || k.peerDrained && now < k.peerDrainAt+rollbackTime
+}
 
 // urge makes the writer run and send all that is due, acknowledgements too.
 func (k *Carrier) urge() {
@@ -219,12 +225,13 @@ func (k *Carrier) preload(to *Carrier) {
 }
 
 // own makes to, which has won a race, answer for all that k (the orphans) holds, leaving out what to has sent already.
+// A STATE is said again whatever to has sent: its value may have changed since.
 func (k *Carrier) own(to *Carrier) {
-	to.fast, to.slow = nil, nil
+	to.fast, to.slow = owned(to.fast), owned(to.slow)
 	for i := range to.log {
 		e := &to.log[i]
 		e.hedge = false
-		if b := bitOf(e.kind); b != 0 && k.say[e.stream] != 0 {
+		if b := bitOf(e.kind) &^ sayState; b != 0 && k.say[e.stream] != 0 {
 			k.say[e.stream] &^= b
 		}
 		if e.kind == frame.Data {
@@ -239,6 +246,17 @@ func (k *Carrier) own(to *Carrier) {
 func (k *Carrier) forget() {
 	clear(k.say)
 	k.sayOrder, k.fast, k.slow, k.budget = k.sayOrder[:0], nil, nil, 0
+}
+
+// owned returns the spans that are no mere copies.
+func owned(list []span) []span {
+	var out []span
+	for _, p := range list {
+		if !p.hedge {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // without returns the spans less [from, to) of a stream.

@@ -5,9 +5,11 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"linkproxy/link/frame"
@@ -160,15 +162,25 @@ func (c *Core) End(now Time, err error, link [16]byte, code uint32) {
 		return
 	}
 	c.err = err
-	for _, s := range c.streams {
+	for _, s := range c.ordered() {
 		s.fail(err)
 		s.retire()
 	}
 	for _, k := range c.carriers {
-		k.closeCode, k.closeLink, k.closing = code, link, true
+		k.closeCode, k.closeLink, k.closing, k.closedAt = code, link, true, now
 		k.urge()
 	}
 	c.out.Changed = true
+}
+
+// ordered is a copy of the live streams by id, so that the same events always have the same effects.
+func (c *Core) ordered() []*Stream {
+	list := make([]*Stream, 0, len(c.streams))
+	for _, s := range c.streams {
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b *Stream) int { return cmp.Compare(a.ID, b.ID) })
+	return list
 }
 
 // tx is the carrier this side sends on: the named one, else the attached one of the highest generation; nil: none.
@@ -239,20 +251,26 @@ func (c *Core) Begin(now Time, role frame.Role, pref int, handshake time.Duratio
 	return k, f
 }
 
-// known is the keep of this client now: all generations given out, with those that still live.
+// known is the keep of this client now: all generations given out, with those that still live. With more of these than a
+// list may name, what it cannot name lies at or above Below, so that the host closes none of them.
 func (c *Core) known() frame.Keep {
 	keep := frame.Keep{Below: c.lastGen + 1}
 	for _, k := range c.carriers {
-		if !k.closing && len(keep.List) < frame.MaxKeep {
-			keep.List = append(keep.List, k.gen)
+		if k.closing {
+			continue
 		}
+		if len(keep.List) == frame.MaxKeep {
+			keep.Below = k.gen
+			break
+		}
+		keep.List = append(keep.List, k.gen)
 	}
 	return keep
 }
 
 // Accepted tells that the host answered NEW_OK or ATTACH_OK on k.
 func (c *Core) Accepted(now Time, k *Carrier) {
-	if k.dead || k.attached {
+	if k.dead || k.closing || k.attached || c.err != nil {
 		return
 	}
 	c.newOK = true
@@ -273,7 +291,7 @@ func (c *Core) Accepted(now Time, k *Carrier) {
 
 // Admit attaches a carrier on the host with what its NEW or ATTACH said. false: the generation is stale.
 func (c *Core) Admit(now Time, f *frame.Frame, handshake time.Duration) (*Carrier, bool) {
-	if c.used[f.Gen] || !c.keep.Holds(f.Gen) {
+	if c.used[f.Gen] || !c.keep.Holds(f.Gen) || c.err != nil {
 		return nil, false
 	}
 	k := newCarrier(c, f.Gen)
@@ -401,9 +419,12 @@ func (c *Core) recvSwitch(now Time, f *frame.Frame) {
 	c.epoch = f.Epoch
 	c.keepOnly(now, f.Keep)
 	k := c.find(f.Gen)
-	if k == nil {
-		c.named = f.Gen // dead here: the highest living generation serves until a higher epoch comes
-		return
+	if k == nil || k.closing {
+		// Dead here: the highest living generation serves until a higher epoch comes.
+		c.named = f.Gen
+		if k = c.tx(); k == nil {
+			return
+		}
 	}
 	if old != nil && old.dead {
 		old = nil
@@ -446,12 +467,20 @@ func (c *Core) Dead(now Time, k *Carrier) {
 			return
 		}
 	}
+	c.leave(now, k)
+}
+
+// leave has what k holds carried by the carrier that serves now. The host names it: were it only the highest living
+// generation, one that attaches later would take its place without anybody being told.
+func (c *Core) leave(now Time, k *Carrier) {
 	next := c.tx()
 	if next == nil {
 		next = c.orphans
 		if !c.lost {
 			c.lost, c.lostAt = true, now
 		}
+	} else {
+		c.named = next.gen
 	}
 	k.moveTo(next)
 	next.urge()
@@ -472,15 +501,7 @@ func (c *Core) CloseCarrier(now Time, k *Carrier) {
 	if !k.attached {
 		return
 	}
-	if o := c.tx(); o != nil {
-		k.moveTo(o)
-		o.urge()
-		return
-	}
-	k.moveTo(c.orphans)
-	if !c.lost {
-		c.lost, c.lostAt = true, now
-	}
+	c.leave(now, k)
 }
 
 // Lost tells since when no carrier is attached.

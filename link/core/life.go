@@ -24,6 +24,8 @@ const (
 	// and for leaving it.
 	holeSuspect = 2 * time.Second
 	holeSwitch  = 10 * time.Second
+	// drainPatience is the least time that a drained carrier in doubt is given to deliver what is left on it.
+	drainPatience = 2 * time.Second
 	// closeGrace is how long a carrier that was told to close may take to write its CLOSE.
 	closeGrace = time.Second
 	// flowing: while stream bytes came within this (or 2 B), the receiver asks every flowingPing (or half a round trip).
@@ -91,12 +93,14 @@ func reached(now, at Time, ok bool) bool { return ok && now >= at }
 
 // watch applies the table of link.md to one carrier.
 func (c *Core) watch(now Time, k *Carrier) {
-	if at, ok := k.silentAt(1); reached(now, at, ok) && !k.suspect {
+	was := k.doubtful()
+	if at, ok := k.silentAt(1); reached(now, at, ok) {
 		k.suspect = true
-		c.doubt(now, k)
 	}
-	if at, ok := k.holeAt(4, holeSuspect); reached(now, at, ok) && !k.hole {
+	if at, ok := k.holeAt(4, holeSuspect); reached(now, at, ok) {
 		k.hole = true
+	}
+	if k.doubtful() && !was {
 		c.doubt(now, k)
 	}
 	if !k.doubtful() || !c.cfg.Client {
@@ -113,9 +117,23 @@ func (c *Core) watch(now Time, k *Carrier) {
 	if c.tx() == k && proof && (silent || hole) {
 		c.switchTo(now, o, false, "silent while another delivers")
 	}
-	if at, ok := k.silentAt(3); k.suspect && reached(now, max(at, k.lastRecv+closeSilence), ok) {
+	if at, ok := c.closeAt(k); k.suspect && reached(now, at, ok) {
 		c.CloseCarrier(now, k)
 	}
+}
+
+// closeAt is when a silent carrier is closed while another is attached: after 3 B and 3 s; a standby already after 2 B,
+// unless the carrier in use is silent too: then the silence may be this machine's.
+func (c *Core) closeAt(k *Carrier) (Time, bool) {
+	_, since, ok := k.oldest()
+	if !ok {
+		return 0, false
+	}
+	if tx := c.tx(); tx != k && k.role == frame.Standby && k.draining == 0 && tx != nil && !tx.doubtful() {
+		return k.silentAt(2)
+	}
+	at, _ := k.silentAt(3)
+	return max(at, max(since, k.lastRecv)+closeSilence), true
 }
 
 // doubt begins the time in which another carrier takes copies.
@@ -143,11 +161,26 @@ func (c *Core) ask(now Time, k *Carrier) {
 		k.urge()
 	}
 	if k.ackAt != 0 && now >= k.ackAt {
-		k.kick()
+		k.urge()
 	}
-	if c.cfg.Client && k.draining != 0 && c.tx() != k && now >= k.drainAt+rollbackTime && k.role != frame.Standby {
+	if at, ok := c.retireAt(k); reached(now, at, ok) {
 		c.CloseCarrier(now, k)
 	}
+}
+
+// retireAt is when the client closes a carrier that the link has moved off as planned: a healthy one is kept for a while in
+// case the new one disappoints; one that is not goes once nothing is left on it, or when it had its time.
+func (c *Core) retireAt(k *Carrier) (Time, bool) {
+	if !c.cfg.Client || k.draining == 0 || c.tx() == k || k.role == frame.Standby {
+		return 0, false
+	}
+	if !k.doubtful() {
+		return k.drainAt + rollbackTime, true
+	}
+	if _, _, outstanding := k.oldest(); !outstanding && k.peerDrained {
+		return k.drainAt, true
+	}
+	return k.drainAt + min(max(3*k.rtt.base(), drainPatience), rollbackTime), true
 }
 
 func (k *Carrier) idleFor(now Time) time.Duration { return now - max(k.lastSend, k.lastRecv) }
@@ -171,7 +204,7 @@ func (c *Core) pingAt(now Time, k *Carrier) (Time, bool) {
 
 // expire ends the streams whose hold time is over.
 func (c *Core) expire(now Time) {
-	for _, s := range c.streams {
+	for _, s := range c.ordered() {
 		if s.err == nil && now >= c.lostAt+s.Hold {
 			s.endReset(CodeHold)
 			s.stop(CodeHold)
@@ -225,9 +258,7 @@ func (k *Carrier) wake(now Time, sooner func(Time, bool)) {
 	if at, ok := c.pingAt(now, k); ok && !k.pingDue {
 		sooner(at, true)
 	}
-	if c.cfg.Client && k.draining != 0 && c.tx() != k && k.role != frame.Standby {
-		sooner(k.drainAt+rollbackTime, true)
-	}
+	sooner(c.retireAt(k))
 	at, ok := k.silentAt(1)
 	sooner(at, ok && !k.suspect)
 	at, ok = k.holeAt(4, holeSuspect)
@@ -235,13 +266,10 @@ func (k *Carrier) wake(now Time, sooner func(Time, bool)) {
 	if !k.doubtful() || !c.cfg.Client || c.other(k) == nil {
 		return
 	}
-	for _, n := range []int{2, 3} {
-		at, ok = k.silentAt(n)
-		if n == 3 {
-			at = max(at, k.lastRecv+closeSilence)
-		}
-		sooner(at, ok && k.suspect && at > now)
-	}
+	at, ok = k.silentAt(2)
+	sooner(at, ok && k.suspect && at > now)
+	at, ok = c.closeAt(k)
+	sooner(at, ok && k.suspect)
 	at, ok = k.holeAt(8, holeSwitch)
 	sooner(at, ok && k.hole && at > now)
 }

@@ -17,6 +17,12 @@ func (c *Core) Recv(now Time, k *Carrier, f *frame.Frame) error {
 	if k.dead || k.closing || c.err != nil {
 		return nil // frames from a closed carrier are ignored
 	}
+	if !k.attached {
+		return protocol("frame 0x%02x before the attach was accepted", byte(f.Kind))
+	}
+	if len(k.log) > maxLog {
+		return protocol("%d frames not SEEN", len(k.log))
+	}
 	k.recvN++
 	k.lastFrame = now
 	c.ack(now, k, f)
@@ -39,7 +45,9 @@ func (c *Core) Recv(now Time, k *Carrier, f *frame.Frame) error {
 		c.recvSwitch(now, f)
 		return nil
 	case frame.Drain:
-		k.peerDrained = k.peerDrained || f.Epoch >= c.epoch
+		if f.Epoch >= c.epoch && !k.peerDrained {
+			k.peerDrained, k.peerDrainAt = true, now
+		}
 		return nil
 	case frame.Close:
 		c.Dead(now, k) // a CLOSE of the whole link is the caller's affair
@@ -95,6 +103,10 @@ func (c *Core) ack(now Time, k *Carrier, f *frame.Frame) {
 // maxUnsaid bounds the frames that wait for a SEEN: what the sender must remember of each is small, but not nothing.
 const maxUnsaid = 512
 
+// maxLog bounds the frames that a peer has not SEEN: far more than any honest one, which says SEEN at least every maxUnsaid
+// frames, leaves open.
+const maxLog = 128 << 10
+
 // recvSeen forgets what the peer has got and learns from how long it took.
 func (c *Core) recvSeen(now Time, k *Carrier, f *frame.Frame) error {
 	if f.Count > k.sentN {
@@ -149,24 +161,16 @@ func (c *Core) recvSeen(now Time, k *Carrier, f *frame.Frame) error {
 
 // recvStream takes a frame of a stream.
 func (c *Core) recvStream(now Time, k *Carrier, f *frame.Frame) error {
+	if wrongWay(f.Kind, c.cfg.Client) {
+		return protocol("frame 0x%02x from the wrong side", byte(f.Kind))
+	}
 	s := c.streams[f.Stream]
 	if s == nil {
 		return c.recvStray(k, f)
 	}
 	switch f.Kind {
-	case frame.Open:
-		if c.cfg.Client {
-			return protocol("OPEN from a host")
-		}
 	case frame.Opened:
-		if !c.cfg.Client {
-			return protocol("OPENED from a client")
-		}
-		if !s.accepted {
-			s.accepted = true
-			s.openSeen, s.openOn = true, nil
-			s.readable()
-		}
+		s.opened()
 	case frame.Data:
 		return s.recvData(now, k, f)
 	case frame.State:
@@ -176,9 +180,6 @@ func (c *Core) recvStream(now Time, k *Carrier, f *frame.Frame) error {
 	case frame.Reset:
 		return s.recvEnd(now, k, reset, f.Offset, f.Code)
 	case frame.Refused:
-		if !c.cfg.Client {
-			return protocol("REFUSED from a client")
-		}
 		if s.peerEnd == open {
 			s.refused = true
 		}
@@ -214,6 +215,14 @@ func (c *Core) recvStray(k *Carrier, f *frame.Frame) error {
 	k.tell(f.Stream, sayGone)
 	k.urge()
 	return nil
+}
+
+// wrongWay says whether only the receiver's own side may say a frame of this kind.
+func wrongWay(kind frame.Kind, client bool) bool {
+	if client {
+		return kind == frame.Open
+	}
+	return kind == frame.Opened || kind == frame.Refused
 }
 
 // maxTurnedAway bounds the streams beyond the key's bound that wait for the client to acknowledge their REFUSED.
@@ -264,10 +273,11 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 	if s.peerEnd != open && to > s.peerFinal {
 		return protocol("stream %d: bytes beyond its end", s.ID)
 	}
+	s.opened()
 	if s.roundAt == 0 {
 		s.roundAt = now
 	}
-	if s.peerEnd != reset && !s.dropping() {
+	if s.peerEnd != reset {
 		before := s.in.next
 		if !s.in.put(f.Offset, f.Data) {
 			return protocol("stream %d: more than %d gaps", s.ID, maxPieces)
@@ -276,6 +286,7 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 			s.c.counts.BytesIn += n
 			s.c.lastByte = now
 			s.readable()
+			s.unwanted()
 		}
 	}
 	s.state(now, k, false)
@@ -283,8 +294,25 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 	return nil
 }
 
-// dropping says that arriving bytes go nowhere: the app has stopped reading, or its side has failed.
-func (s *Stream) dropping() bool { return s.err != nil }
+// opened: the client learns that the target has answered. Bytes and a FIN say so too, should OPENED come after them.
+func (s *Stream) opened() {
+	if !s.c.cfg.Client || s.accepted {
+		return
+	}
+	s.accepted = true
+	s.openSeen, s.openOn = true, nil
+	s.readable()
+}
+
+// unwanted drops bytes that came in order but that no app will read: it has stopped, or its side has failed. They count as
+// received, else the peer could not end.
+func (s *Stream) unwanted() {
+	if !s.stopped && s.err == nil {
+		return
+	}
+	s.in.flush()
+	s.releaseRead()
+}
 
 func (s *Stream) recvState(f *frame.Frame) error {
 	if f.Limit > s.limit {
@@ -292,7 +320,7 @@ func (s *Stream) recvState(f *frame.Frame) error {
 		s.enqueue()
 	}
 	switch {
-	case s.ended != open && f.Offset == s.final+1:
+	case s.ended != open && f.Offset == s.final+1 && s.sent >= s.final:
 		s.endAcked = true
 		if s.ended == finished {
 			s.freeOut()
@@ -313,10 +341,10 @@ func (s *Stream) recvState(f *frame.Frame) error {
 
 // recvEnd takes FIN or RESET. Both carry the same final; after a delivered FIN a RESET changes nothing.
 func (s *Stream) recvEnd(now Time, k *Carrier, how end, final uint64, code uint32) error {
-	if s.peerEnd != open && s.peerFinal != final || final < s.in.next {
-		return protocol("stream %d: ends at %d, was %d with %d received", s.ID, final, s.peerFinal, s.in.next)
+	if s.peerEnd != open && s.peerFinal != final || final < s.in.top() {
+		return protocol("stream %d: ends at %d, was %d with %d received", s.ID, final, s.peerFinal, s.in.top())
 	}
-	if how == finished && final > s.granted {
+	if final > s.granted {
 		return protocol("stream %d: ends beyond its credit", s.ID)
 	}
 	delivered := s.peerEnd == finished && s.in.next == s.peerFinal
@@ -324,13 +352,14 @@ func (s *Stream) recvEnd(now Time, k *Carrier, how end, final uint64, code uint3
 	case s.peerEnd == reset || delivered:
 	case how == reset:
 		s.peerEnd, s.peerFinal, s.peerCode = reset, final, code
-		s.in.drop()
-		s.in.read, s.in.next = final, final
+		s.in.drop(final)
 		s.release(&s.recvHeld, 0)
 		s.readable()
 		s.c.out.Changed = true
 	case s.peerEnd == open:
 		s.peerEnd, s.peerFinal = finished, final
+		s.opened()
+		s.releaseRead()
 		s.readable()
 	}
 	s.state(now, k, true)
@@ -348,8 +377,13 @@ func (s *Stream) recvStop(code uint32) {
 	s.writable()
 }
 
-// recvGone: the peer has retired s, so it has got our end and we have got its.
+// recvGone: the peer has retired s, so it has got our end and we have got its; or the host never saw its OPEN, only its
+// RESET.
 func (s *Stream) recvGone() error {
+	if s.c.cfg.Client && s.ended == reset && s.peerEnd == open {
+		s.peerEnd, s.peerCode = reset, s.endCode
+		s.in.drop(s.in.next)
+	}
 	if s.peerEnd == open || s.peerEnd == finished && s.in.next != s.peerFinal || s.ended == open {
 		return protocol("stream %d: gone before both its ends", s.ID)
 	}

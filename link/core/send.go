@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"linkproxy/link/frame"
@@ -111,6 +112,9 @@ func (k *Carrier) pullControl(now Time, b []byte) []byte {
 		}
 		b = k.put(now, b, &f)
 		k.lastPing = now
+		if tx := c.tx(); tx != nil && tx != k && tx.doubtful() {
+			k.log[len(k.log)-1].hedge = true // its SEEN proves that k delivers while tx does not
+		}
 	}
 	if k.recvN > k.saidN {
 		b = k.put(now, b, &frame.Frame{Kind: frame.Seen, Count: k.recvN, Delay: now - k.lastFrame})
@@ -150,6 +154,9 @@ func (k *Carrier) pullValues(now Time, b []byte, id uint64, v bits) []byte {
 	if s == nil {
 		return k.put(now, b, &frame.Frame{Kind: frame.Gone, Stream: id})
 	}
+	if s.neverOpened() {
+		return k.put(now, b, &frame.Frame{Kind: frame.Reset, Stream: id, Code: s.endCode, Offset: s.final})
+	}
 	if v&(sayOpen|sayState|sayFin|sayStop) != 0 {
 		b = k.openFirst(now, b, s)
 	}
@@ -175,17 +182,20 @@ func (k *Carrier) pullValues(now Time, b []byte, id uint64, v bits) []byte {
 	return b
 }
 
+// neverOpened says that s was aborted before its OPEN went anywhere: its RESET alone ends it, and nothing is dialled.
+func (s *Stream) neverOpened() bool {
+	return s.c.cfg.Client && s.ended == reset && s.stopped && !s.openSeen && len(s.openOn) == 0
+}
+
 // openFirst sees that no frame of s goes on k before its OPEN: SEEN on any carrier, or sent on this one.
 func (k *Carrier) openFirst(now Time, b []byte, s *Stream) []byte {
 	if !k.c.cfg.Client || s.openSeen {
 		return b
 	}
-	for _, g := range s.openOn {
-		if g == k.gen {
-			return b
-		}
+	if slices.Contains(s.openOn, k.gen) {
+		return b
 	}
-	s.openOn = append(s.openOn, k.gen)
+	s.openOn = append(slices.DeleteFunc(s.openOn, func(g uint64) bool { return k.c.find(g) == nil }), k.gen)
 	f := frame.Frame{Kind: frame.Open, Stream: s.ID, Priority: s.Priority, Hold: s.Hold, Target: s.Target}
 	return k.put(now, b, &f)
 }

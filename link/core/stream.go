@@ -137,11 +137,16 @@ func (s *Stream) Accept() {
 
 // Refuse says, on the host, that there will be no target.
 func (s *Stream) Refuse(code uint32) {
+	if s.sent > 0 || s.ended == finished {
+		s.Reset(code) // too late: REFUSED says that nothing was sent
+		return
+	}
 	if s.ended == reset || s.retired {
 		return
 	}
 	s.refused, s.stopped = true, true // REFUSED is RESET and STOP in one
 	s.endReset(code)
+	s.unwanted()
 }
 
 // Accepted says whether OPENED was said or has come. Refused gives the reason the host refused with.
@@ -198,7 +203,7 @@ func (s *Stream) state(now Time, on *Carrier, urgent bool) {
 	}
 	many := false
 	for _, k := range c.carriers {
-		many = many || k.attached && (k.doubtful() || k.draining != 0 || k.peerDrained)
+		many = many || k.attached && ((k.doubtful() || k.emptying(now)))
 	}
 	if !many {
 		return
@@ -275,14 +280,13 @@ func (s *Stream) Tail(want int) []byte {
 // Grow ends what Tail began: n bytes of it were filled.
 func (s *Stream) Grow(now Time, n int) {
 	s.out.reserved = false
-	if s.ended != open || s.retired || s.err != nil {
-		return // it ended meanwhile: the buffer is the garbage collector's
-	}
-	if n > 0 {
+	if n > 0 && s.ended == open && !s.retired && s.err == nil {
 		s.out.grow(n)
 		s.wrote(now, n)
 	}
-	s.out.trim(s.out.base)
+	// What was lent and not filled goes back; if the stream ended meanwhile, the buffer is the garbage collector's.
+	s.out.sweep()
+	s.release(&s.sendHeld, max(0, int(s.out.end-s.out.base)-implicit))
 }
 
 func (s *Stream) wrote(now Time, n int) {
@@ -318,12 +322,10 @@ func (s *Stream) CloseWrite() {
 
 // Reset ends both directions at once: RESET and STOP.
 func (s *Stream) Reset(code uint32) {
-	if s.retired || s.err != nil {
-		return
+	if !s.retired && s.err == nil {
+		s.endReset(code)
 	}
-	s.endReset(code)
-	s.stop(code)
-	s.tryRetire()
+	s.Stop(code)
 }
 
 // endReset ends the sending direction and drops what was not delivered.
@@ -339,20 +341,23 @@ func (s *Stream) endReset(code uint32) {
 	s.say(sayReset)
 }
 
-// Stop says that the app wants no more bytes; it is no abort of what the app sends.
+// Stop says that the app wants no more bytes; it is no abort of what the app sends. Bytes that came are dropped.
 func (s *Stream) Stop(code uint32) {
-	if s.retired || s.err != nil {
-		return
+	if !s.retired && s.err == nil {
+		s.stop(code)
 	}
-	s.stop(code)
+	s.stopped = true
+	s.unwanted()
 }
 
 func (s *Stream) stop(code uint32) {
-	if s.stopped || s.peerEnd != open {
+	if s.stopped {
 		return
 	}
 	s.stopped, s.stopCode = true, code
-	s.say(sayStop)
+	if s.peerEnd == open {
+		s.say(sayStop)
+	}
 }
 
 func (s *Stream) freeOut() {
@@ -372,7 +377,7 @@ func (s *Stream) Peek() []byte { return s.in.peek() }
 
 // Discard takes n peeked bytes off and renews the peer's credit.
 func (s *Stream) Discard(now Time, n int) {
-	if n > int(s.in.next-s.in.read) || len(s.in.queue) == 0 {
+	if n <= 0 || len(s.in.queue) == 0 || s.stopped {
 		return // dropped meanwhile by a reset
 	}
 	s.in.discard(n)
@@ -424,25 +429,26 @@ func (s *Stream) PeerCode() uint32 { return s.peerCode }
 // renew gives the peer new credit once half a window was read, and widens the window of an app that reads fast.
 func (s *Stream) renew(now Time) {
 	if s.retired || s.peerEnd != open {
-		s.release(&s.recvHeld, max(0, int(s.in.next-s.in.read)-implicit))
+		s.releaseRead()
 		return
 	}
 	s.widen(now)
-	s.charged()
-	limit := s.in.read + uint64(implicit+s.recvHeld)
+	limit := s.in.read + uint64(s.window)
 	if limit <= s.granted || limit-s.granted < uint64(s.window)/4 {
 		return
 	}
+	waits := s.granted-s.in.next < uint64(s.window)/2 // the peer has used most of what it had
 	s.granted = limit
-	// The peer waits if it has used most of what it had.
-	s.state(now, s.dataOn, s.granted-s.in.next > uint64(s.window)/2)
+	s.state(now, s.dataOn, waits)
 }
 
-// charged brings the pool's charge to what the window is to be, as far as the pool gives.
-func (s *Stream) charged() {
-	want := s.window - implicit
-	if want > s.recvHeld && s.c.cfg.Account.Charge(want-s.recvHeld) {
-		s.recvHeld = want
+// releaseRead gives back what is charged for credit that cannot be used any more: nothing comes beyond a known end.
+func (s *Stream) releaseRead() {
+	switch {
+	case s.peerEnd == finished:
+		s.release(&s.recvHeld, max(0, int(s.peerFinal-s.in.read)-implicit))
+	case s.retired || s.peerEnd == reset:
+		s.release(&s.recvHeld, max(0, int(s.in.next-s.in.read)-implicit))
 	}
 }
 
@@ -458,7 +464,9 @@ func (s *Stream) widen(now Time) {
 	if k := s.c.tx(); k != nil {
 		rtt = max(rtt, 2*k.rtt.srtt)
 	}
-	if s.roundAt != 0 && now-s.roundAt <= rtt && s.window < maxWindow {
+	// Doubled only as far as the pool gives: a window that is not there must not delay the credit that is.
+	if s.roundAt != 0 && now-s.roundAt <= rtt && s.window < maxWindow && s.c.cfg.Account.Charge(s.window) {
+		s.recvHeld += s.window
 		s.window *= 2
 	}
 	s.roundRead, s.roundAt = s.in.read, now
@@ -534,7 +542,7 @@ func (s *Stream) retire() {
 		s.c.cfg.Account.RemoveStream()
 	}
 	s.freeOut()
-	s.release(&s.recvHeld, max(0, int(s.in.next-s.in.read)-implicit))
+	s.releaseRead()
 	s.readable()
 	s.writable()
 	s.c.out.Changed = true
@@ -545,6 +553,7 @@ func (s *Stream) fail(err error) {
 	if s.err == nil {
 		s.err = err
 	}
+	s.freeOut()
 	s.readable()
 	s.writable()
 }
