@@ -269,6 +269,42 @@ func TestResetIntoABlackHoleIsSilentUntilHeal(t *testing.T) {
 	})
 }
 
+func TestBlackHoleLeavesWhatHasArrived(t *testing.T) {
+	bubble(t, 10*ms, func(t *testing.T, r *Route, near, far *Conn) {
+		start := time.Now()
+		write(t, near, "arrived")
+		near.CloseWrite()
+		time.Sleep(10 * ms)
+		r.BlackHole(true, true)
+		same(t, reads(far, start)(), outcome{"arrived", nil, 10 * ms}, outcome{"", io.EOF, 10 * ms})
+	})
+}
+
+func TestBytesHealedIntoAClosedEndAreAnsweredByReset(t *testing.T) {
+	bubble(t, 10*ms, func(t *testing.T, r *Route, near, far *Conn) {
+		got := reads(near, time.Now())
+		r.BlackHole(true, false)
+		write(t, near, "x")
+		far.Reset(0) // reaches near at 10 ms
+		same(t, got(), outcome{"", syscall.ECONNRESET, 10 * ms})
+	})
+	bubble(t, 10*ms, func(t *testing.T, r *Route, near, far *Conn) {
+		start := time.Now()
+		r.BlackHole(true, false)
+		write(t, near, "x")
+		far.Close()
+		same(t, reads(near, start)(), outcome{"", io.EOF, 10 * ms})
+		time.Sleep(990 * ms)
+		r.Heal() // x arrives at 1010 ms, its answer at 1020 ms
+		time.Sleep(19 * ms)
+		write(t, near, "y")
+		time.Sleep(ms)
+		if _, err := near.Write([]byte("z")); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("Write after the answer: %v, want ECONNRESET", err)
+		}
+	})
+}
+
 func TestLoseLarge(t *testing.T) {
 	bubble(t, 10*ms, func(t *testing.T, r *Route, near, far *Conn) {
 		got := reads(far, time.Now())

@@ -156,6 +156,11 @@ func TestPathDelay(t *testing.T) {
 	if trips[0] > 2*d+2*ms {
 		t.Errorf("the best round trip took %v; want within 1 ms each way of %v", trips[0], 2*d)
 	}
+	start = time.Now()
+	c.CloseWrite()
+	if _, err := c.Read(make([]byte, 1)); err != io.EOF || time.Since(start) < 2*d {
+		t.Errorf("EOF took %v, %v; want no less than %v", time.Since(start), err, 2*d)
+	}
 }
 
 func TestPathServerSpeaksFirst(t *testing.T) {
@@ -287,6 +292,33 @@ func TestPathBlackHole(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestPathBlackHoleReadsNothing(t *testing.T) {
+	p := newPath(t, echoServer(t))
+	c := dialPath(t, p)
+	write(t, c, "a")
+	expect(t, c, "a")
+	p.BlackHole(true, true)
+	const total = 1 << 20
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		c.Write(make([]byte, total))
+		c.CloseWrite()
+	})
+	silent(t, c)
+	p.mu.Lock()
+	up := p.pairs[0].up
+	taken := up.tail - up.head
+	p.mu.Unlock()
+	if taken > ringStart { // the read that was waiting when the hole opened
+		t.Errorf("%d bytes read in a black hole", taken)
+	}
+	p.Heal()
+	if n, err := io.Copy(io.Discard, c); n != total || err != nil {
+		t.Errorf("after Heal: %d bytes, %v", n, err)
+	}
+	wg.Wait()
 }
 
 func TestPathLoseLarge(t *testing.T) {
