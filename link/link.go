@@ -78,16 +78,20 @@ type effects struct {
 func (l *Link) unlock(now core.Time) {
 	e := outs.Get().(*effects)
 	l.core.TakeInto(&e.Out)
-	for _, s := range e.Readable {
-		e.calls = s.Ctx.(*Stream).wakeReader(e.calls)
-	}
-	for _, s := range e.Writable {
-		s.Ctx.(*Stream).wakeWriter()
-	}
 	for _, s := range e.Incoming {
 		l.wg.Add(1)
 		st := newStream(l, s)
 		e.calls = append(e.calls, func() { go l.serve(st) })
+	}
+	for _, s := range e.Readable {
+		if st, ok := s.Ctx.(*Stream); ok { // none: turned away by a bound
+			e.calls = st.wakeReader(e.calls)
+		}
+	}
+	for _, s := range e.Writable {
+		if st, ok := s.Ctx.(*Stream); ok {
+			st.wakeWriter()
+		}
 	}
 	ended := l.core.Err() != nil && !l.stopping
 	l.stopping = l.stopping || ended

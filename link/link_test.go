@@ -48,9 +48,10 @@ func newWorld(t *testing.T, handle func(*Stream), routes ...string) *world {
 	w := &world{t: t, net: new(testenv.Net), key: testKey(t)}
 	hostKey := testKey(t)
 	w.hostFP = hostKey.Fingerprint()
+	paired := w.key.Fingerprint()
 	w.host = NewHost(HostConfig{
 		Key: hostKey, Process: Process{Instance: [16]byte{1}, Boot: 1},
-		Trusted: func(fp identity.Fingerprint) bool { return fp == w.key.Fingerprint() },
+		Trusted: func(fp identity.Fingerprint) bool { return fp == paired },
 		Handle:  func(_ identity.Fingerprint, s *Stream) { handle(s) },
 	})
 	for _, r := range routes {
@@ -203,10 +204,8 @@ func testUnpairedClientIsToldSo(t *testing.T) {
 	w := newWorld(t, echo, "lan")
 	defer w.close()
 	w.key = testKey(t)
-	stranger := w.dial("lan")
-	w.host.cfg.Trusted = func(identity.Fingerprint) bool { return false }
 	var no *AttachError
-	if _, err := w.client.Attach(t.Context(), stranger, AttachOptions{}); !errors.As(err, &no) || no.Code != CodeUnpaired {
+	if _, err := w.client.Attach(t.Context(), w.dial("lan"), AttachOptions{}); !errors.As(err, &no) || no.Code != CodeUnpaired {
 		t.Fatalf("attaching: %v", err)
 	}
 }

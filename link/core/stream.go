@@ -203,7 +203,7 @@ func (s *Stream) state(now Time, on *Carrier, urgent bool) {
 	}
 	many := false
 	for _, k := range c.carriers {
-		many = many || k.attached && ((k.doubtful() || k.emptying(now)))
+		many = many || k.attached && (k.doubtful() || k.emptying(now))
 	}
 	if !many {
 		return
