@@ -1,0 +1,52 @@
+# Everything a developer does. Only Go and make are needed for build, demo and test.
+export CGO_ENABLED ?= 0
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+TAGS     = urfave_cli_no_docs
+BIN      = bin/linkproxy
+
+.PHONY: build demo test race check lint bench fuzz cross clean
+
+build:
+	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/linkproxy
+
+demo: build
+	$(BIN) demo
+
+test:
+	$(GO) vet ./...
+	$(GO) test -timeout 9m ./...
+
+# The race detector needs cgo and a C compiler.
+race:
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m ./...
+
+# What must hold before a commit.
+check: lint test
+
+lint:
+	@test -z "$$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .)" || { echo "not formatted: $$($(GO) run mvdan.cc/gofumpt@v0.12.0 -l .)"; exit 1; }
+	$(GO) vet ./...
+	$(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+
+bench: build
+	$(GO) run ./testenv/bench -linkproxy $(BIN)
+
+# Each fuzzer for FUZZTIME; all of them, one after the other.
+FUZZTIME ?= 10s
+fuzz:
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; \
+	done
+
+# The systems a release is built for.
+cross:
+	@for os in linux darwin windows; do for arch in amd64 arm64; do \
+	  echo "$$os/$$arch"; GOOS=$$os GOARCH=$$arch $(GO) build -trimpath -tags $(TAGS) -o /dev/null ./cmd/linkproxy || exit 1; \
+	done; done
+
+clean:
+	rm -rf bin

@@ -1,0 +1,249 @@
+// Package control is how other linkproxy commands talk to a running `up` or `host`: HTTP/1.1 over a Unix socket in the state
+// folder (a named pipe on Windows), reachable by the same user only. GET /v1/status answers with JSON, POST /v1/… acts,
+// and CONNECT opens a stream to PEER:PORT, which is how `linkproxy connect` rides on the link that `up` holds.
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// Route is one way to a peer, with what the last race learned of it.
+type Route struct {
+	Route    string `json:"route"`
+	Outcome  string `json:"outcome,omitempty"`
+	Error    string `json:"error,omitempty"`
+	TookMS   int64  `json:"took_ms,omitempty"`
+	Attached bool   `json:"attached"`
+}
+
+// Carrier is one connection that serves a link.
+type Carrier struct {
+	Generation uint64    `json:"generation"`
+	Route      string    `json:"route"`
+	State      string    `json:"state"` // active, standby, draining, attaching
+	Suspect    bool      `json:"suspect"`
+	RTTMicros  int64     `json:"rtt_us"`
+	Unseen     int       `json:"unseen_bytes"` // stream bytes sent and not yet confirmed on this carrier
+	BytesIn    uint64    `json:"bytes_in"`
+	BytesOut   uint64    `json:"bytes_out"`
+	Since      time.Time `json:"since"`
+}
+
+// Switch is one move of a link from one carrier to another.
+type Switch struct {
+	At      time.Time `json:"at"`
+	From    uint64    `json:"from"`
+	To      uint64    `json:"to"`
+	Planned bool      `json:"planned"`
+	Unseen  int       `json:"unseen_bytes"` // stream bytes not confirmed on the old carrier at that moment
+	Reason  string    `json:"reason"`
+}
+
+// Stream is one app connection.
+type Stream struct {
+	ID       uint64    `json:"id"`
+	Target   string    `json:"target"`
+	Since    time.Time `json:"since"`
+	BytesIn  uint64    `json:"bytes_in"`
+	BytesOut uint64    `json:"bytes_out"`
+	Open     bool      `json:"open"` // the target has answered
+}
+
+// Link is one resumable session.
+type Link struct {
+	ID       string    `json:"id"`
+	State    string    `json:"state"` // connected, waiting (no carrier), ended
+	Since    time.Time `json:"since"`
+	Carriers []Carrier `json:"carriers"`
+	Streams  []Stream  `json:"streams"`
+	Switches []Switch  `json:"switches"`
+	BytesIn  uint64    `json:"bytes_in"`
+	BytesOut uint64    `json:"bytes_out"`
+	Repeated uint64    `json:"repeated_bytes"` // sent a second time because a carrier was left or doubted
+}
+
+// Peer is a peer of `up`, or a client of `host`.
+type Peer struct {
+	Name   string    `json:"name"`
+	ID     string    `json:"id"`
+	State  string    `json:"state"` // idle, connecting, connected, waiting
+	Error  string    `json:"error,omitempty"`
+	Next   time.Time `json:"next_try,omitzero"`
+	Routes []Route   `json:"routes,omitempty"`
+	Links  []Link    `json:"links"`
+}
+
+// Status is what a running process shows.
+type Status struct {
+	Role    string    `json:"role"` // up, host
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Since   time.Time `json:"since"`
+	Listens []string  `json:"listens"`
+	Config  string    `json:"config,omitempty"` // why the newest config file is not in force
+	Peers   []Peer    `json:"peers"`
+}
+
+// Server answers on a control socket. Fields left nil answer 404.
+type Server struct {
+	Status func() Status
+	Use    func(ctx context.Context, peer, route string) error
+	Drop   func(link string) error
+	// Connect opens a stream at once; if it has WaitOpened(ctx) error, the client is told when the target has answered.
+	Connect func(ctx context.Context, target string) (net.Conn, error)
+	// Copy moves bytes both ways between a client's connection and a stream, until both have ended.
+	Copy func(client, stream net.Conn)
+}
+
+// headerReason carries the class of a failure, so that `connect` can choose its exit code.
+const headerReason = "Linkproxy-Reason"
+
+// Error is a failure the other side reported.
+type Error struct {
+	Text string
+	Why  string // its class as a word
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Reason is the class of the failure as a word.
+func (e *Error) Reason() string { return e.Why }
+
+// headerTime bounds how long a client of the socket may take to say what it wants.
+const headerTime = 10 * time.Second
+
+// Serve answers on ln until ctx ends, then returns nil once no connection is left.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{Handler: s, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx }}
+	srv.Protocols = new(http.Protocols)
+	srv.Protocols.SetHTTP1(true)
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	err := srv.Serve(ln)
+	if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("control: serving %s: %w", ln.Addr(), err)
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case r.Method == http.MethodConnect && s.Connect != nil:
+		s.serveConnect(w, r)
+	case r.Method == http.MethodGet && r.URL.Path == "/v1/status" && s.Status != nil:
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s.Status())
+	case r.Method == http.MethodPost && r.URL.Path == "/v1/use" && s.Use != nil:
+		answer(w, s.Use(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("route")))
+	case r.Method == http.MethodPost && r.URL.Path == "/v1/drop" && s.Drop != nil:
+		answer(w, s.Drop(r.URL.Query().Get("link")))
+	default:
+		http.Error(w, "control: no such request: "+r.Method+" "+r.URL.Path, http.StatusNotFound)
+	}
+}
+
+func answer(w http.ResponseWriter, err error) {
+	if err == nil {
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	var classed interface{ Reason() string }
+	if errors.As(err, &classed) {
+		w.Header().Set(headerReason, classed.Reason())
+	}
+	http.Error(w, err.Error(), http.StatusBadGateway)
+}
+
+// serveConnect opens a stream and, by hijack, leaves HTTP. The client's bytes flow to the stream at once; the answer goes
+// back when the target has answered, so that a refusal keeps its reason and nothing costs a round trip.
+func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request) {
+	stream, err := s.Connect(r.Context(), r.Host)
+	if err != nil {
+		answer(w, err)
+		return
+	}
+	conn, buf, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		stream.Close()
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	early, _ := buf.Reader.Peek(buf.Reader.Buffered())
+	if _, err := stream.Write(early); err != nil {
+		stream.Close()
+		conn.Close()
+		return
+	}
+	s.Copy(conn, &answering{Conn: stream, ctx: context.WithoutCancel(r.Context())})
+}
+
+// Client talks to a control socket.
+type Client struct {
+	// Dial connects to the socket.
+	Dial func(ctx context.Context) (net.Conn, error)
+}
+
+// ErrNotRunning tells that nothing answers on the socket.
+var ErrNotRunning = errors.New("control: no linkproxy is running with this state folder")
+
+func (c *Client) http() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.Dial(ctx) },
+		DisableKeepAlives: true,
+	}}
+}
+
+// Status asks what the running process shows.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var st Status
+	resp, err := c.do(ctx, http.MethodGet, "/v1/status", nil)
+	if err != nil {
+		return st, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil {
+		return st, fmt.Errorf("control: reading the status: %w", err)
+	}
+	return st, nil
+}
+
+// Use asks for a planned switch of a peer's link to a route.
+func (c *Client) Use(ctx context.Context, peer, route string) error {
+	return c.post(ctx, "/v1/use", url.Values{"peer": {peer}, "route": {route}})
+}
+
+// Drop asks a host to end a held link.
+func (c *Client) Drop(ctx context.Context, link string) error {
+	return c.post(ctx, "/v1/drop", url.Values{"link": {link}})
+}
+
+func (c *Client) post(ctx context.Context, path string, q url.Values) error {
+	resp, err := c.do(ctx, http.MethodPost, path, q)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+func (c *Client) do(ctx context.Context, method, path string, q url.Values) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://linkproxy"+path+"?"+q.Encode(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("control: %w", err)
+	}
+	resp, err := c.http().Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode >= 300 {
+		return nil, failed(resp)
+	}
+	return resp, nil
+}
