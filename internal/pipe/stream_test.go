@@ -25,7 +25,6 @@ type fakeStream struct {
 	closed  bool
 	refuse  error // what a write returns
 	waited  int   // ReadFrom calls that asked WaitReadable first
-	plainly bool  // hide the end in ReadFrom's reader
 }
 
 func newFakeStream() *fakeStream {
