@@ -11,11 +11,11 @@ type Memory interface {
 
 // sendBuf keeps what an app wrote until the other side acknowledged it: bytes [base, end) of the stream.
 type sendBuf struct {
-	mem      Memory
-	base     uint64 // first byte kept: everything before is acknowledged
-	end      uint64 // bytes written so far
-	chunks   []sendChunk
-	reserved bool // the last chunk's free tail is lent to a reader of the app's socket
+	mem    Memory
+	base   uint64 // first byte kept: everything before is acknowledged
+	end    uint64 // bytes written so far
+	chunks []sendChunk
+	lent   int // bytes of the last chunk's free tail that are lent to a reader of the app's socket
 }
 
 type sendChunk struct {
@@ -71,7 +71,7 @@ func (s *sendBuf) trim(to uint64) {
 // sweep gives chunks back that hold no byte any more, but the one that is lent.
 func (s *sendBuf) sweep() {
 	i := 0
-	for i < len(s.chunks) && s.chunks[i].off+uint64(s.chunks[i].n) <= s.base && !(s.reserved && i == len(s.chunks)-1) {
+	for i < len(s.chunks) && s.chunks[i].off+uint64(s.chunks[i].n) <= s.base && !(s.lent > 0 && i == len(s.chunks)-1) {
 		s.mem.Put(s.chunks[i].b)
 		s.chunks[i].b = nil
 		i++
@@ -88,7 +88,7 @@ func (s *sendBuf) sweep() {
 // drop forgets everything. A lent tail is left to the garbage collector: its borrower may still write to it.
 func (s *sendBuf) drop() {
 	for i, c := range s.chunks {
-		if !s.reserved || i < len(s.chunks)-1 {
+		if s.lent == 0 || i < len(s.chunks)-1 {
 			s.mem.Put(c.b)
 		}
 	}
@@ -101,6 +101,7 @@ type recvBuf struct {
 	read   uint64 // bytes the app took
 	next   uint64 // bytes received without a gap
 	queue  []recvChunk
+	peeked bool    // the app holds peeked bytes of what is in queue now
 	pieces []piece // beyond next, sorted, not overlapping, none touching next
 }
 
@@ -233,12 +234,14 @@ func (s *recvBuf) peek() []byte {
 	if len(s.queue) == 0 {
 		return nil
 	}
+	s.peeked = true
 	c := &s.queue[0]
 	return c.b[c.r:c.w]
 }
 
 // discard marks n peeked bytes as read.
 func (s *recvBuf) discard(n int) {
+	s.peeked = false
 	c := &s.queue[0]
 	c.r += n
 	s.read += uint64(n)
@@ -256,11 +259,11 @@ func (s *recvBuf) discard(n int) {
 }
 
 // flush forgets what lies ready; the app's reader may still hold peeked bytes, so nothing goes back to the pool.
-func (s *recvBuf) flush() { s.queue, s.read = nil, s.next }
+func (s *recvBuf) flush() { s.queue, s.read, s.peeked = nil, s.next, false }
 
 // drop forgets everything, as the direction has ended at final.
 func (s *recvBuf) drop(final uint64) {
-	s.queue, s.pieces, s.read, s.next = nil, nil, final, final
+	s.queue, s.pieces, s.read, s.next, s.peeked = nil, nil, final, final, false
 }
 
 // top is the end of the last byte that is held.

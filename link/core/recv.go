@@ -330,7 +330,7 @@ func (s *Stream) recvState(f *frame.Frame) error {
 		return protocol("stream %d: %d bytes acknowledged, %d were sent", s.ID, f.Offset, s.sent)
 	case s.ended != reset && f.Offset > s.out.base:
 		s.out.trim(f.Offset)
-		s.release(&s.sendHeld, max(0, int(s.out.end-s.out.base)-implicit))
+		s.releaseKept()
 	}
 	if s.blocked && s.Room() > 0 {
 		s.blocked = false

@@ -137,11 +137,8 @@ func (s *Stream) Accept() {
 
 // Refuse says, on the host, that there will be no target.
 func (s *Stream) Refuse(code uint32) {
-	if s.sent > 0 || s.ended == finished {
-		s.Reset(code) // too late: REFUSED says that nothing was sent
-		return
-	}
-	if s.ended == reset || s.retired {
+	if s.sent > 0 || s.ended != open || s.retired {
+		s.Reset(code) // too late: REFUSED says that nothing was sent, and stands for the RESET that STOP is answered by
 		return
 	}
 	s.refused, s.stopped = true, true // REFUSED is RESET and STOP in one
@@ -251,6 +248,11 @@ func (s *Stream) charge(n int) int {
 	return max(0, n-over)
 }
 
+// releaseKept gives back what is charged beyond what is kept or may yet be.
+func (s *Stream) releaseKept() {
+	s.release(&s.sendHeld, max(0, int(s.out.end-s.out.base)+s.out.lent-implicit))
+}
+
 // Write takes as much of p as there is room for and returns how much; fewer: the app is told by Writable.
 func (s *Stream) Write(now Time, p []byte) int {
 	n := s.charge(min(len(p), s.Room()))
@@ -273,20 +275,21 @@ func (s *Stream) Tail(want int) []byte {
 		return nil
 	}
 	b := s.out.tail(n)
-	s.out.reserved = true
-	return b[:min(len(b), n)]
+	b = b[:min(len(b), n)]
+	s.out.lent = len(b)
+	return b
 }
 
 // Grow ends what Tail began: n bytes of it were filled.
 func (s *Stream) Grow(now Time, n int) {
-	s.out.reserved = false
+	s.out.lent = 0
 	if n > 0 && s.ended == open && !s.retired && s.err == nil {
 		s.out.grow(n)
 		s.wrote(now, n)
 	}
 	// What was lent and not filled goes back; if the stream ended meanwhile, the buffer is the garbage collector's.
 	s.out.sweep()
-	s.release(&s.sendHeld, max(0, int(s.out.end-s.out.base)-implicit))
+	s.releaseKept()
 }
 
 func (s *Stream) wrote(now Time, n int) {
@@ -377,8 +380,8 @@ func (s *Stream) Peek() []byte { return s.in.peek() }
 
 // Discard takes n peeked bytes off and renews the peer's credit.
 func (s *Stream) Discard(now Time, n int) {
-	if n <= 0 || len(s.in.queue) == 0 || s.stopped {
-		return // dropped meanwhile by a reset
+	if n <= 0 || !s.in.peeked {
+		return // what was peeked has been dropped meanwhile
 	}
 	s.in.discard(n)
 	s.c.lastByte = now
@@ -420,6 +423,9 @@ func (s *Stream) Bytes() (read, written uint64) { return s.in.read, s.out.end }
 
 // OpenSent says whether an OPEN of s was ever handed to a carrier.
 func (s *Stream) OpenSent() bool { return s.openSeen || len(s.openOn) > 0 }
+
+// Aborted says whether this side has ended both directions at once, so that nobody waits for s any more.
+func (s *Stream) Aborted() bool { return s.ended == reset && s.stopped }
 
 // PeerCode is the code of the peer's RESET or REFUSED.
 func (s *Stream) PeerCode() uint32 { return s.peerCode }

@@ -49,6 +49,21 @@ const (
 	Close  Kind = 0x25 // link (zero: this carrier only), code
 )
 
+var kindNames = map[Kind]string{
+	Hello: "HELLO", New: "NEW", NewOK: "NEW_OK", Attach: "ATTACH", AttachOK: "ATTACH_OK", AttachNo: "ATTACH_NO",
+	Check: "CHECK", CheckOK: "CHECK_OK", Bye: "BYE", Open: "OPEN", Opened: "OPENED", Refused: "REFUSED", Data: "DATA",
+	State: "STATE", Fin: "FIN", Reset: "RESET", Stop: "STOP", Gone: "GONE", Seen: "SEEN", Ping: "PING", Pong: "PONG",
+	Switch: "SWITCH", Drain: "DRAIN", Close: "CLOSE",
+}
+
+// String is the kind's name in docs/wire.md.
+func (k Kind) String() string {
+	if s, ok := kindNames[k]; ok {
+		return s
+	}
+	return fmt.Sprintf("0x%02x", uint8(k))
+}
+
 // ignorable is the first kind that an older receiver may skip.
 const ignorable Kind = 0x40
 
