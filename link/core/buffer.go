@@ -101,6 +101,7 @@ type recvBuf struct {
 	read   uint64 // bytes the app took
 	next   uint64 // bytes received without a gap
 	queue  []recvChunk
+	lossy  bool    // bytes were dropped that the app had not read
 	peeked bool    // the app holds peeked bytes of what is in queue now
 	pieces []piece // beyond next, sorted, not overlapping, none touching next
 }
@@ -259,7 +260,10 @@ func (s *recvBuf) discard(n int) {
 }
 
 // flush forgets what lies ready; the app's reader may still hold peeked bytes, so nothing goes back to the pool.
-func (s *recvBuf) flush() { s.queue, s.read, s.peeked = nil, s.next, false }
+func (s *recvBuf) flush() {
+	s.lossy = s.lossy || s.read < s.next
+	s.queue, s.read, s.peeked = nil, s.next, false
+}
 
 // drop forgets everything, as the direction has ended at final.
 func (s *recvBuf) drop(final uint64) {

@@ -41,21 +41,22 @@ type Carrier struct {
 	slow     []span // and bulk
 
 	// Control that is a value, not a queue.
-	switchDue, planned bool
-	drainDue           uint64 // epoch of a DRAIN to send
-	draining           uint64 // epoch in which this side left it
-	drainAt            Time
-	peerDrained        bool
-	peerDrainAt        Time
-	pingDue            bool
-	pingPad            bool
-	pongDue            bool
-	pongID             uint64
-	pongPad            int
-	proven             bool // a padded PING was answered
-	proving            bool
-	closeCode          uint32
-	closeLink          [16]byte
+	switchDue   bool
+	served      uint64 // epoch in which this side last began to send on it
+	drainDue    uint64 // epoch of a DRAIN to send
+	draining    uint64 // epoch in which this side left it
+	drainAt     Time
+	peerDrained bool
+	peerDrainAt Time
+	pingDue     bool
+	pingPad     bool
+	pongDue     bool
+	pongID      uint64
+	pongPad     int
+	proven      bool // a padded PING was answered
+	proving     bool
+	closeCode   uint32
+	closeLink   [16]byte
 
 	// Receiving.
 	recvN     uint64 // frames received

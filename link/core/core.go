@@ -77,6 +77,7 @@ type Core struct {
 	lastGen  uint64             // client: the last generation it gave out
 	epoch    uint64             // the highest decision known
 	named    uint64             // the generation it names
+	planned  bool               // client: how the last decision left the carrier before
 	racing   bool               // client: this epoch is a race that nobody has won yet
 	newOK    bool               // client: NEW_OK has come
 	newAt    Time               // client: when the first NEW with app frames left; -1: none did
@@ -360,14 +361,19 @@ func (c *Core) switchTo(now Time, k *Carrier, planned bool, reason string) {
 		old = nil // k was alone and got attached just now
 	}
 	c.epoch++
-	c.racing = false
+	c.racing, c.planned = false, planned
+	c.announce()
+	c.adopt(now, old, k, planned, reason)
+}
+
+// announce has the last decision, and which carriers there are, said on every one.
+func (c *Core) announce() {
 	for _, o := range c.carriers {
-		if o.attached {
-			o.switchDue, o.planned = true, planned
+		if o.attached && !o.closing {
+			o.switchDue = true
 			o.urge()
 		}
 	}
-	c.adopt(now, old, k, planned, reason)
 }
 
 // adopt makes k the carrier this side sends on and moves to it what it must carry now.
@@ -377,7 +383,7 @@ func (c *Core) adopt(now Time, old, k *Carrier, planned bool, reason string) {
 		rec.From, rec.UnseenFrom = old.gen, old.unseen
 	}
 	c.named = k.gen
-	k.draining, k.drainDue, k.peerDrained = 0, 0, false
+	k.draining, k.drainDue, k.peerDrained, k.served = 0, 0, false, c.epoch
 	if planned && old != nil && old != k {
 		limit := 256 << 10
 		if r := k.rate.during(old.rtt.minRTT()); r > 0 {
@@ -455,8 +461,8 @@ func (c *Core) Dead(now Time, k *Carrier) {
 	if c.err != nil {
 		return
 	}
-	if !k.attached {
-		return // it only carried copies
+	if !k.attached || k.closing {
+		return // it only carried copies, or was left before
 	}
 	if wasTx && c.cfg.Client {
 		if o := c.other(nil); o != nil {
@@ -471,7 +477,8 @@ func (c *Core) Dead(now Time, k *Carrier) {
 }
 
 // leave has what k holds carried by the carrier that serves now. The host names it: were it only the highest living
-// generation, one that attaches later would take its place without anybody being told.
+// generation, one that attaches later would take its place without anybody being told. The client tells the host, who may
+// not notice by itself: what it has said on k and wants no SEEN for, as credit, would be lost.
 func (c *Core) leave(now Time, k *Carrier) {
 	next := c.tx()
 	if next == nil {
@@ -481,6 +488,10 @@ func (c *Core) leave(now Time, k *Carrier) {
 		}
 	} else {
 		c.named = next.gen
+		if c.cfg.Client && !next.switchDue {
+			c.epoch++
+			c.announce()
+		}
 	}
 	k.moveTo(next)
 	next.urge()

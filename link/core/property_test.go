@@ -45,13 +45,16 @@ func (s *side) c2() *Core {
 	return s.c
 }
 
-var writes = []int{1, 100, 3000, 20000, 200000}
+var writes = []int{1, 1, 100, 1000, 3000, 20000, 20000, 200000}
 
 // step is one choice of the schedule.
 func (w *world) step() {
 	op := w.t.n(64)
 	switch {
 	case op < 14:
+		if len(w.conns) == 0 {
+			w.attach(false)
+		}
 		w.run(1+w.t.n(6), w.now+time.Minute)
 	case op < 34:
 		w.appStep(op)
@@ -181,6 +184,9 @@ func (w *world) rareStep() {
 
 // crash: a side is gone with all it knew; the other side ends its streams when it learns.
 func (w *world) crash(i int) {
+	if w.crashed {
+		return
+	}
 	w.log("%s: crashes", names[i])
 	w.stat.crashes++
 	w.crashed = true

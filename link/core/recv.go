@@ -45,7 +45,7 @@ func (c *Core) Recv(now Time, k *Carrier, f *frame.Frame) error {
 		c.recvSwitch(now, f)
 		return nil
 	case frame.Drain:
-		if f.Epoch >= c.epoch && !k.peerDrained {
+		if f.Epoch > k.served && !k.peerDrained {
 			k.peerDrained, k.peerDrainAt = true, now
 		}
 		return nil
@@ -269,7 +269,7 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 	if to > s.granted {
 		return protocol("stream %d: %d bytes beyond its credit", s.ID, to-s.granted)
 	}
-	k.lastData, s.dataOn = now, k
+	k.lastData = now
 	if s.peerEnd != open && to > s.peerFinal {
 		return protocol("stream %d: bytes beyond its end", s.ID)
 	}

@@ -30,7 +30,7 @@ func (c *Core) Pull(now Time, k *Carrier, b []byte) []byte {
 	if !k.urgent && !data && (k.ackAt == 0 || now < k.ackAt) {
 		return b
 	}
-	if data && k.attached && now-max(k.lastSend, k.lastRecv) >= askAfterIdle {
+	if (data || len(k.sayOrder) > 0) && k.attached && now-max(k.lastSend, k.lastRecv) >= askAfterIdle {
 		k.pingDue = true
 	}
 	b = k.pullControl(now, b)
@@ -96,7 +96,7 @@ func (k *Carrier) pullControl(now Time, b []byte) []byte {
 	c := k.c
 	if k.switchDue {
 		k.switchDue = false
-		b = k.put(now, b, &frame.Frame{Kind: frame.Switch, Epoch: c.epoch, Gen: c.named, Planned: k.planned, Keep: c.known()})
+		b = k.put(now, b, &frame.Frame{Kind: frame.Switch, Epoch: c.epoch, Gen: c.named, Planned: c.planned, Keep: c.known()})
 	}
 	if k.pongDue {
 		k.pongDue = false

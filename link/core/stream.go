@@ -91,7 +91,6 @@ type Stream struct {
 	stopCame  bool
 	roundRead uint64 // window growth: where and when the running round began
 	roundAt   Time
-	dataOn    *Carrier
 
 	interactive  bool
 	uncounted    bool // host: beyond the key's bound, refused
@@ -393,13 +392,11 @@ func (s *Stream) ReadEnd() (eof bool, err error) {
 	switch {
 	case len(s.in.queue) > 0:
 		return false, nil
-	case s.peerEnd == reset:
-		return false, ErrReset
-	case s.peerEnd == finished && s.in.next == s.peerFinal:
+	case s.peerEnd == finished && s.in.next == s.peerFinal && !s.in.lossy:
 		return true, nil
 	case s.err != nil:
 		return false, s.err
-	case s.stopped:
+	case s.peerEnd == reset, s.stopped:
 		return false, ErrReset
 	}
 	return false, nil
@@ -445,7 +442,10 @@ func (s *Stream) renew(now Time) {
 	}
 	waits := s.granted-s.in.next < uint64(s.window)/2 // the peer has used most of what it had
 	s.granted = limit
-	s.state(now, s.dataOn, waits)
+	if k := s.c.tx(); waits && k != nil && now-k.lastData > flowing {
+		k.pingDue = true // nothing else may tell that it is lost
+	}
+	s.state(now, nil, waits)
 }
 
 // releaseRead gives back what is charged for credit that cannot be used any more: nothing comes beyond a known end.

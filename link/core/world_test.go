@@ -129,9 +129,21 @@ type pair struct {
 	abandoned   bool // the link ended
 }
 
-// content is the byte that side writes at off.
-func (p *pair) content(side int, off uint64) byte {
-	return byte(off*7 + off>>8*31 + off>>16*3 + p.id*41 + uint64(side)*97)
+// pattern is what apps write, over and over: a prime number of bytes, so that no usual mistake about an offset fits.
+var pattern = func() []byte {
+	r := rand.New(rand.NewPCG(3, 5))
+	b := make([]byte, 2*65521)
+	for i := range b[:65521] {
+		b[i] = byte(r.Uint32())
+	}
+	copy(b[65521:], b)
+	return b
+}()
+
+// content is some of the bytes that side writes from off on, at most n.
+func (p *pair) content(side int, off uint64, n int) []byte {
+	at := (off + p.id*4241 + uint64(side)*30011) % 65521
+	return pattern[at:min(at+uint64(n), uint64(len(pattern)))]
 }
 
 func (p *pair) damage() { p.damaged = [2]bool{true, true} }
@@ -178,7 +190,7 @@ func (w *world) next() (Time, bool) {
 		c.events(sooner)
 	}
 	for i := range w.side {
-		if w.crashed && i == w.dead() {
+		if w.side[i].c == nil {
 			continue
 		}
 		if t, ok := w.side[i].c.Wake(w.now); ok {
@@ -186,13 +198,6 @@ func (w *world) next() (Time, bool) {
 		}
 	}
 	return max(at, w.now), found
-}
-
-func (w *world) dead() int {
-	if w.side[client].c == nil {
-		return client
-	}
-	return host
 }
 
 // run lets up to n events happen, none later than until.
