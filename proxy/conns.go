@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"linkproxy/internal/pipe"
@@ -175,16 +174,7 @@ func isPassing(err error) bool {
 	if errors.As(err, &ne) && ne.Timeout() {
 		return true
 	}
-	for _, e := range passing {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
-}
-
-var passing = []error{
-	syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EINTR,
+	return isErrno(err, errnoPassing)
 }
 
 // handshakes holds the connections that have not said what they want, oldest first.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -67,10 +68,19 @@ func (s *Server) reverse(c *appConn, req Request) *httputil.ReverseProxy {
 		ErrorLog:       s.lib,
 		ModifyResponse: func(res *http.Response) error { addVia(res.Header, res.ProtoMajor, res.ProtoMinor); return nil },
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			s.refusedDial(req, err)
-			s.answerError(w, r, c, err)
+			s.failedForward(w, r, c, req, err)
 		},
 	}
+}
+
+// failedForward tells why there is no answer. What a dialer says is for users already; what net/http says is not.
+func (s *Server) failedForward(w http.ResponseWriter, r *http.Request, c *appConn, req Request, err error) {
+	s.refusedDial(req, err)
+	var known interface{ Reason() string }
+	if !errors.As(err, &known) {
+		err = fmt.Errorf("proxy: forwarding the request to %s: %w", req.Target, err)
+	}
+	s.answerError(w, r, c, err)
 }
 
 // rewrite undoes what httputil does for a server's front end and a forward proxy must not do.
@@ -185,8 +195,7 @@ func (s *Server) upgradeHTTP(w http.ResponseWriter, r *http.Request, c *appConn,
 	switch {
 	case err != nil:
 		pipe.Reset(peer)
-		s.refusedDial(req, err)
-		s.answerError(w, r, c, err)
+		s.failedForward(w, r, c, req, err)
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		s.switchProtocols(w, c, peer, br, res, req)
 	default:

@@ -156,7 +156,7 @@ func (s *Server) handleHTTP(w http.ResponseWriter, r *http.Request) {
 	c := r.Context().Value(appConnKey{}).(*appConn)
 	s.waiting.leave(c.slot)
 	if problem := s.guard(c, r); problem != "" {
-		s.log.Warn("refused a web request to a proxy port", "app", c.RemoteAddr().String(), "method", r.Method,
+		s.tell("refused a web request to a proxy port", "app", c.RemoteAddr().String(), "method", r.Method,
 			"host", r.Host, "origin", r.Header.Get("Origin"))
 		s.answer(w, r, c, http.StatusBadRequest, nil, problem)
 		return

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -101,7 +102,7 @@ func Reason(err error) string {
 		return ReasonUnreachable
 	case isErrno(err, errnoNetwork):
 		return reasonNetwork
-	case isErrno(err, errnoReset):
+	case isErrno(err, errnoReset), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return ReasonLost
 	}
 	return reasonOther

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"linkproxy/internal/pipe"
@@ -22,6 +23,7 @@ type Server struct {
 	users   *users
 	own     map[string]bool
 	conns   *conns
+	told    atomic.Bool // a wrong protocol or web request was logged loudly; further ones are not
 	waiting handshakes
 
 	httpOnce  sync.Once
@@ -89,12 +91,21 @@ func (s *Server) serveConn(raw net.Conn) {
 	case socks5:
 		s.serveSOCKS(raw, slot, first)
 	case socks4:
-		s.log.Warn("an app speaks SOCKS4, which cannot carry names safely: set it to SOCKS5 (socks5h in curl's words)",
+		s.tell("an app speaks SOCKS4, which cannot carry names safely: set it to SOCKS5 (socks5h in curl's words)",
 			"app", raw.RemoteAddr().String())
 		s.drop(raw, slot)
 	default:
 		s.serveHTTP(raw, slot, first)
 	}
+}
+
+// tell logs what is refused by its first words: loudly once, as a web page or a scanner can repeat it at will.
+func (s *Server) tell(msg string, args ...any) {
+	level := slog.LevelWarn
+	if s.told.Swap(true) {
+		level = slog.LevelDebug
+	}
+	s.log.Log(context.Background(), level, msg, args...)
 }
 
 func (s *Server) drop(raw net.Conn, slot *list.Element) {

@@ -10,7 +10,10 @@ var (
 	errnoNetwork = []error{unix.ENETUNREACH, unix.ENETDOWN}
 	errnoReset   = []error{unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED}
 	errnoInUse   = []error{unix.EADDRINUSE}
-	errnoNoIPv6  = []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT}
+	errnoPassing = []error{
+		unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.ECONNRESET, unix.EINTR,
+	}
+	errnoNoIPv6 = []error{unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT}
 )
 
 // look says whether the app behind fd has left; it reads nothing and takes no error away. An app that sent bytes and then

@@ -13,18 +13,18 @@ import (
 
 // fakeStream offers every optional interface, as a stream over a link does.
 type fakeStream struct {
-	mu      sync.Mutex
-	cond    *sync.Cond
-	in      []byte // to be read by the copy
-	inErr   error  // after in
-	wake    func()
-	arms    int
-	up      bytes.Buffer // written by the copy
-	ended   bool         // CloseWrite was called
-	resets  int
-	closed  bool
-	refuse  error // what a write returns
-	waited  int   // ReadFrom calls that asked WaitReadable first
+	mu     sync.Mutex
+	cond   *sync.Cond
+	in     []byte // to be read by the copy
+	inErr  error  // after in
+	wake   func()
+	arms   int
+	up     bytes.Buffer // written by the copy
+	ended  bool         // CloseWrite was called
+	resets int
+	closed bool
+	refuse error // what a write returns
+	waited int   // ReadFrom calls that asked WaitReadable first
 }
 
 func newFakeStream() *fakeStream {
