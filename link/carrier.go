@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"linkproxy/link/core"
 	"linkproxy/link/frame"
@@ -95,6 +96,7 @@ func (c *carrier) write() {
 		}
 		finished, err := c.flushAll()
 		if err != nil {
+			c.awaitReason()
 			c.fail(err)
 			return
 		}
@@ -102,6 +104,23 @@ func (c *carrier) write() {
 			_ = c.t.closeWrite() // the reader waits for the other side's end, or the core cuts it
 			return
 		}
+	}
+}
+
+// awaitReason lets the reader of a carrier that is not yet accepted find out why, after a write has failed: the host says
+// why it refuses and then stops reading.
+func (c *carrier) awaitReason() {
+	c.l.mu.Lock()
+	attached := c.k.Attached()
+	c.l.mu.Unlock()
+	if attached {
+		return
+	}
+	timer := time.NewTimer(refuseTime)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+	case <-timer.C:
 	}
 }
 

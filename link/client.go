@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"time"
 
@@ -254,4 +255,24 @@ func Check(ctx context.Context, t *Transport, p Process) (CheckResult, error) {
 			return CheckResult{}, fmt.Errorf("link: checking: %w", err)
 		}
 	}
+}
+
+// Forget tells the host behind t that the link of an id was given up while no carrier lived, so that it holds its streams
+// no longer. It closes t.
+func Forget(ctx context.Context, t *Transport, p Process, id ID) error {
+	defer t.Close()
+	stop := context.AfterFunc(ctx, func() { t.Close() })
+	defer stop()
+	f := frame.Frame{Kind: frame.Close, Link: id, Code: uint32(CodeGivenUp)}
+	_, err := t.tls.Write(frame.Append(hello(p), &f))
+	if err == nil {
+		_, err = io.Copy(io.Discard, t.tls) // the host answers and ends once it has done so
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("link: forgetting link %s: %w", id, err)
+	}
+	return nil
 }

@@ -113,6 +113,12 @@ func addr(c net.Conn) string {
 // handshakeTime is how long a stranger may take to prove a key and say what it wants.
 const handshakeTime = 5 * time.Second
 
+// handshakeBytes is the most that a stranger may send before its handshake is done: its flights are below 4 KiB, and a
+// record of 16 KiB may have come right behind them. Without it TLS would gather certificates of 256 KiB.
+const handshakeBytes = 32 << 10
+
+var errHandshakeBytes = fmt.Errorf("more than %d bytes", handshakeBytes)
+
 // accept runs the host's side. The client's key is proved when it returns, not before; whether it is paired is the
 // caller's question.
 func accept(ctx context.Context, conn net.Conn, key *identity.Key, pairing bool) (*Transport, error) {
@@ -126,6 +132,7 @@ func accept(ctx context.Context, conn net.Conn, key *identity.Key, pairing bool)
 		return err
 	}
 	out := newOutConn(conn)
+	out.bounded, out.left = true, handshakeBytes
 	t := &Transport{tls: tls.Server(out, cfg), out: out, raw: conn}
 	start := time.Now()
 	if err := t.tls.HandshakeContext(ctx); err != nil {
@@ -133,6 +140,7 @@ func accept(ctx context.Context, conn net.Conn, key *identity.Key, pairing bool)
 		return nil, fmt.Errorf("link: handshake with %s: %w", addr(conn), err)
 	}
 	t.handshake = time.Since(start)
+	out.bounded = false
 	cs := t.tls.ConnectionState()
 	peer, err := identity.OfState(cs)
 	if err == nil && cs.NegotiatedProtocol == "" {
@@ -195,9 +203,12 @@ func hello(p Process) []byte {
 }
 
 // outConn lies under TLS and gathers several records into one system call: once gathering, what TLS writes is sent by
-// flush.
+// flush. While it is bounded, it reads no more than what is left.
 type outConn struct {
 	net.Conn
+
+	bounded bool // this and left are the reader's
+	left    int
 
 	mu     sync.Mutex // guards the following; not held while writing
 	gather bool
@@ -205,6 +216,19 @@ type outConn struct {
 }
 
 func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c} }
+
+// Read implements net.Conn for TLS.
+func (c *outConn) Read(p []byte) (int, error) {
+	if !c.bounded {
+		return c.Conn.Read(p)
+	}
+	if c.left == 0 {
+		return 0, errHandshakeBytes
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
 
 // Write implements net.Conn for TLS.
 func (c *outConn) Write(p []byte) (int, error) {

@@ -5,9 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"time"
 
@@ -32,7 +30,7 @@ type HostConfig struct {
 	Hold time.Duration
 	// Pool is the process's memory for stream bytes. Nil: one of its own.
 	Pool *Pool
-	// Links and Streams bound what one key may have at a time. Zero: 64 and 8192.
+	// Links and Streams bound what one key may have at a time. Zero: 64 and 8192; negative: no bound.
 	Links, Streams int
 	// Log may be nil.
 	Log *slog.Logger
@@ -42,15 +40,10 @@ type HostConfig struct {
 const (
 	// DefaultLinks is the most links one key may have at a time.
 	DefaultLinks = 64
-	// openingBytes is the most that is read before a carrier is accepted.
-	openingBytes = 4 << 10
 	// newMaxAge is the oldest NEW that may create a link it was already told to create, and endedFor how long the ids of
 	// ended links are remembered for the same reason: app bytes must not run twice.
 	newMaxAge = 60 * time.Second
 	endedFor  = 2 * time.Minute
-	// attachEvery and checkEvery are the paces of one key's attaches (which wait) and checks (which are refused).
-	attachPerSecond = 10
-	attachWait      = time.Second
 )
 
 // Host is the host side of links: it accepts carriers and keeps the links of each paired key.
@@ -73,8 +66,8 @@ type keyState struct {
 	account *account
 	links   map[ID]*hostLink
 	ended   map[ID]time.Time
-	attach  pace
-	check   pace
+	attach  pace // attaches, which wait
+	check   pace // checks, which are refused
 }
 
 type hostLink struct {
@@ -101,149 +94,6 @@ func NewHost(cfg HostConfig) *Host {
 	return h
 }
 
-// ServeConn proves who is on conn and attaches it, or refuses with a reason and closes it. It returns when that is done;
-// an attached carrier lives on by itself. The error is for a log.
-func (h *Host) ServeConn(ctx context.Context, conn net.Conn) error {
-	came := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
-	defer cancel()
-	defer context.AfterFunc(h.ctx, cancel)()
-	pairing := h.cfg.Pairing != nil && h.cfg.Pairing()
-	t, err := accept(ctx, conn, h.cfg.Key, pairing)
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	if t.protocol == ALPNPair {
-		defer stop()
-		h.cfg.Pair(ctx, &PairConn{t})
-		return nil
-	}
-	if !h.cfg.Trusted(t.peer) {
-		stop()
-		t.refuse(append(hello(h.cfg.Process), bye(CodeUnpaired)...))
-		return fmt.Errorf("link: %s: key %s is not paired", addr(conn), t.peer.Short())
-	}
-	op, err := readOpening(t)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-	}
-	if err != nil {
-		code := CodeProtocol
-		if errors.Is(err, errVersion) {
-			code = CodeVersion
-		}
-		t.refuse(append(hello(h.cfg.Process), bye(code)...))
-		return fmt.Errorf("link: %s: %w", addr(conn), err)
-	}
-	return h.serve(t, op, came)
-}
-
-// opening is what a client says first.
-type opening struct {
-	hello, ask frame.Frame
-	rest       []byte // what came behind it
-}
-
-var errVersion = errors.New("no common version")
-
-func readOpening(t *Transport) (*opening, error) {
-	buf := make([]byte, openingBytes)
-	op := &opening{}
-	n, used := 0, 0
-	for have := 0; have < 2; {
-		f := &op.hello
-		if have == 1 {
-			f = &op.ask
-		}
-		k, err := frame.Parse(buf[used:n], f)
-		if err != nil {
-			return nil, err
-		}
-		if k > 0 {
-			used += k
-			have++
-			if have == 1 && f.Kind != frame.Hello {
-				return nil, errOpening
-			}
-			if have == 1 && f.Version != frame.Version {
-				return nil, fmt.Errorf("%w: the client speaks %d, this host %d", errVersion, f.Version, frame.Version)
-			}
-			continue
-		}
-		if n == len(buf) {
-			return nil, fmt.Errorf("%w: more than %d bytes", errOpening, openingBytes)
-		}
-		m, err := t.tls.Read(buf[n:])
-		if m == 0 && err != nil {
-			return nil, fmt.Errorf("reading the opening: %w", err)
-		}
-		n += m
-	}
-	op.rest = buf[used:n]
-	return op, nil
-}
-
-// serve answers what an opening asks for.
-func (h *Host) serve(t *Transport, op *opening, came time.Time) error {
-	p := Process{op.hello.Instance, op.hello.Boot}
-	switch op.ask.Kind {
-	case frame.Check:
-		return h.serveCheck(t)
-	case frame.Close:
-		h.serveClose(t.peer, ID(op.ask.Link))
-		t.refuse(hello(h.cfg.Process))
-		return nil
-	case frame.New, frame.Attach:
-	default:
-		t.refuse(append(hello(h.cfg.Process), bye(CodeProtocol)...))
-		return errOpening
-	}
-	if wait := h.pace(t.peer, time.Now()); wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-h.ctx.Done():
-		}
-	}
-	if code := h.attach(t, op, p, came); code != CodeNone {
-		no := frame.Frame{Kind: frame.AttachNo, Link: op.ask.Link, Gen: op.ask.Gen, Code: uint32(code)}
-		t.refuse(frame.Append(hello(h.cfg.Process), &no))
-		return fmt.Errorf("link: %s: attach refused: %s", addr(t.raw), code)
-	}
-	return nil
-}
-
-func (h *Host) serveCheck(t *Transport) error {
-	h.mu.Lock()
-	ok := h.keyOf(t.peer).check.take(time.Now(), attachPerSecond) == 0
-	h.mu.Unlock()
-	answer := bye(CodeBusy)
-	if ok {
-		f := frame.Frame{Kind: frame.CheckOK, Instance: h.cfg.Process.Instance, Boot: h.cfg.Process.Boot}
-		answer = frame.Append(nil, &f)
-	}
-	t.refuse(append(hello(h.cfg.Process), answer...))
-	return nil
-}
-
-// serveClose ends a link its client has given up.
-func (h *Host) serveClose(key identity.Fingerprint, id ID) {
-	h.mu.Lock()
-	l := h.keyOf(key).links[id]
-	h.mu.Unlock()
-	if l != nil {
-		l.end(&EndError{CodeGivenUp}, CodeGivenUp)
-	}
-}
-
-func (h *Host) pace(key identity.Fingerprint, now time.Time) time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return min(h.keyOf(key).attach.take(now, attachPerSecond), attachWait)
-}
-
 // keyOf returns what is kept of a key; the caller holds h.mu.
 func (h *Host) keyOf(key identity.Fingerprint) *keyState {
 	ks := h.keys[key]
@@ -263,28 +113,41 @@ func (h *Host) attach(t *Transport, op *opening, p Process, came time.Time) Code
 	}
 	ks := h.keyOf(t.peer)
 	l := ks.links[ID(op.ask.Link)]
-	var over []*hostLink
-	var why Code
+	var room room
 	if l == nil {
-		if code := h.mayCreate(ks, op, came); code != CodeNone {
+		if code := h.mayCreate(t.peer, ks, op, came); code != CodeNone {
 			h.mu.Unlock()
 			return code
 		}
-		if over, why = ks.yield(p, h.cfg.Links); why == CodeTooMany {
+		var ok bool
+		if room, ok = ks.makeRoom(p, h.cfg.Links); !ok {
 			h.mu.Unlock()
-			return why
+			return CodeTooMany
 		}
 		l = h.create(ks, t.peer, ID(op.ask.Link), p)
 	}
 	h.mu.Unlock()
-	for _, o := range over {
+	for _, o := range room.superseded {
 		o.end(ErrSuperseded, CodeSuperseded)
+	}
+	if room.yields != nil {
+		room.yields.end(errYielded, CodeTooMany)
+	}
+	if !h.cfg.Trusted(t.peer) { // revoked meanwhile: from here on Revoke would find the link
+		l.end(&EndError{CodeRevoked}, CodeRevoked)
+		return CodeRevoked
 	}
 	return h.admit(l, t, op)
 }
 
-// mayCreate judges a link that the host does not know: it is made only if that cannot run an app's bytes twice.
-func (h *Host) mayCreate(ks *keyState, op *opening, came time.Time) Code {
+// mayCreate judges a link that the host does not know of this key: it is made only if that cannot run an app's bytes
+// twice. The caller holds h.mu.
+func (h *Host) mayCreate(key identity.Fingerprint, ks *keyState, op *opening, came time.Time) Code {
+	for fp, other := range h.keys {
+		if fp != key && other.links[ID(op.ask.Link)] != nil {
+			return CodeDenied
+		}
+	}
 	if op.ask.Kind != frame.New {
 		return CodeUnknown
 	}
@@ -300,27 +163,35 @@ func (h *Host) mayCreate(ks *keyState, op *opening, came time.Time) Code {
 	return CodeNone
 }
 
-// yield makes room for a new link of process p: older boots of the same instance end; at the bound the oldest link
-// without a carrier does.
-func (ks *keyState) yield(p Process, limit int) (over []*hostLink, why Code) {
+// room is what ends so that a new link has a place.
+type room struct {
+	superseded []*hostLink // older boots of the same instance
+	yields     *hostLink   // the oldest link without a carrier, at the bound
+}
+
+var errYielded = errors.New("link: a newer link took its place: this key had too many, and this one no carrier")
+
+// makeRoom says what ends for a new link of process p; false: every place is taken by a link with a carrier. The caller
+// holds Host.mu.
+func (ks *keyState) makeRoom(p Process, limit int) (r room, ok bool) {
+	live := 0
 	for _, l := range ks.links {
-		if l.instance == p.Instance && l.boot < p.Boot {
-			over = append(over, l)
+		switch {
+		case l.Err() != nil: // only its goroutines are left
+		case l.instance == p.Instance && l.boot < p.Boot:
+			r.superseded = append(r.superseded, l)
+		default:
+			live++
+			if l.unattached() && (r.yields == nil || l.since.Before(r.yields.since)) {
+				r.yields = l
+			}
 		}
 	}
-	if len(ks.links)-len(over) < limit {
-		return over, CodeNone
+	if live < limit || limit < 0 {
+		r.yields = nil
+		return r, true
 	}
-	var oldest *hostLink
-	for _, l := range ks.links {
-		if l.unattached() && (oldest == nil || l.since.Before(oldest.since)) {
-			oldest = l
-		}
-	}
-	if oldest == nil {
-		return nil, CodeTooMany
-	}
-	return append(over, oldest), CodeNone
+	return r, r.yields != nil
 }
 
 func (l *hostLink) unattached() bool {
@@ -443,20 +314,4 @@ func (h *Host) Close() error {
 	}
 	h.wg.Wait()
 	return nil
-}
-
-// pace lets perSecond events through a second, with a burst of as many; it says how long the next must wait.
-type pace struct {
-	level float64
-	at    time.Time
-}
-
-func (p *pace) take(now time.Time, perSecond float64) time.Duration {
-	p.level = max(0, p.level-now.Sub(p.at).Seconds()*perSecond)
-	p.at = now
-	p.level++
-	if p.level <= perSecond {
-		return 0
-	}
-	return time.Duration((p.level - perSecond) / perSecond * float64(time.Second))
 }

@@ -9,7 +9,10 @@ import (
 )
 
 // PairConn is a connection on which two machines pair: TLS with both keys proved, and nothing else yet.
-type PairConn struct{ t *Transport }
+type PairConn struct {
+	t    *Transport
+	self identity.Fingerprint
+}
 
 // DialPair runs the client's side of the handshake for pairing with a host whose key the invite names.
 func DialPair(ctx context.Context, conn net.Conn, key *identity.Key, peer identity.Fingerprint) (*PairConn, error) {
@@ -17,7 +20,7 @@ func DialPair(ctx context.Context, conn net.Conn, key *identity.Key, peer identi
 	if err != nil {
 		return nil, err
 	}
-	return &PairConn{t}, nil
+	return &PairConn{t, key.Fingerprint()}, nil
 }
 
 // Conn is the encrypted connection.
@@ -32,11 +35,7 @@ func (p *PairConn) RemoteAddr() net.Addr { return p.t.raw.RemoteAddr() }
 // Close closes the connection.
 func (p *PairConn) Close() error { return p.t.Close() }
 
-// pairLabel names the keying material that pairing proofs are bound to (RFC 9266 uses another label for another end).
-const pairLabel = "EXPORTER-linkproxy-pair-1"
-
 // Exporter is 32 bytes that only the two ends of this connection share (RFC 8446 §7.5).
 func (p *PairConn) Exporter() ([]byte, error) {
-	cs := p.t.tls.ConnectionState()
-	return cs.ExportKeyingMaterial(pairLabel, nil, 32)
+	return identity.PairingExporter(p.t.tls.ConnectionState())
 }

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 )
@@ -38,8 +39,11 @@ type account struct {
 }
 
 func (p *Pool) account(maxStreams int) *account {
-	if maxStreams == 0 {
+	switch {
+	case maxStreams == 0:
 		maxStreams = DefaultStreams
+	case maxStreams < 0:
+		maxStreams = math.MaxInt
 	}
 	return &account{pool: p, maxStreams: int64(maxStreams)}
 }

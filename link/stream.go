@@ -21,12 +21,14 @@ type Stream struct {
 
 	// Guarded by l.mu.
 	onReadable func()
+	onAbort    func()
 	readWait   chan struct{} // one slot; made by the first Read that waits
 	writeWait  chan struct{}
 	opened     chan struct{} // client: closed when OPENED or an end has come; made by the first who waits
 	readDue    deadline
 	writeDue   deadline
 	closed     bool
+	failure    error // why Fail ended it; nil: it did not
 }
 
 // deadline is a net.Conn deadline: past once its timer has fired.
@@ -50,6 +52,10 @@ func (st *Stream) wakeReader(calls []func()) []func() {
 	if st.opened != nil && st.settled() {
 		close(st.opened)
 		st.opened = nil
+	}
+	if st.onAbort != nil && st.aborted() {
+		calls = append(calls, st.onAbort)
+		st.onAbort = nil
 	}
 	if st.onReadable != nil && st.isReadable() {
 		calls = append(calls, st.onReadable)
@@ -88,6 +94,33 @@ func (st *Stream) Target() string { return st.s.Target }
 // Hold is how long the stream survives without a carrier, as far as this side knows.
 func (st *Stream) Hold() time.Duration { return st.s.Hold }
 
+// LimitHold bounds, on the host, how long the stream survives without a carrier; the shorter of all bounds counts.
+func (st *Stream) LimitHold(d time.Duration) {
+	st.step(func(core.Time) { st.s.Hold = min(st.s.Hold, d) })
+}
+
+// aborted says whether the other side has reset the stream, or it has failed: what it was to do is of no use any more.
+func (st *Stream) aborted() bool {
+	if err := st.s.WriteErr(); err != nil && !errors.Is(err, core.ErrReset) {
+		return true // failed, though there may be bytes left to read
+	}
+	_, err := st.s.ReadEnd()
+	return err != nil
+}
+
+// OnAbort has f called once, from any goroutine, when the other side resets the stream or it fails; at once if that has
+// happened. f must not wait; nil: nothing is called any more.
+func (st *Stream) OnAbort(f func()) {
+	st.l.mu.Lock()
+	if f == nil || !st.aborted() {
+		st.onAbort = f
+		st.l.mu.Unlock()
+		return
+	}
+	st.l.mu.Unlock()
+	f()
+}
+
 // WaitOpened waits until the peer has reached the target; a *RefusedError says that it did not.
 func (st *Stream) WaitOpened(ctx context.Context) error {
 	st.l.mu.Lock()
@@ -125,6 +158,8 @@ func (st *Stream) openErr() error {
 func (st *Stream) readErr() error {
 	eof, err := st.s.ReadEnd()
 	switch {
+	case st.failure != nil:
+		return st.failure
 	case eof:
 		return io.EOF
 	case errors.Is(err, core.ErrReset):
@@ -139,6 +174,9 @@ func (st *Stream) readErr() error {
 }
 
 func (st *Stream) writeErr() error {
+	if st.failure != nil {
+		return st.failure
+	}
 	if st.closed {
 		return net.ErrClosed
 	}
@@ -159,6 +197,19 @@ func (st *Stream) Refuse(code Code) { st.step(func(core.Time) { st.s.Refuse(uint
 func (st *Stream) Reset(code uint32) {
 	st.step(func(core.Time) {
 		st.closed = true
+		st.s.Reset(code)
+		st.s.Wake()
+	})
+}
+
+// Fail is Reset for a reason that the app's side is told: reading, writing and WaitOpened end with err. A stream that has
+// ended already keeps its own reason.
+func (st *Stream) Fail(code uint32, err error) {
+	st.step(func(core.Time) {
+		if st.closed || st.settled() && !st.s.Accepted() {
+			return
+		}
+		st.failure = err
 		st.s.Reset(code)
 		st.s.Wake()
 	})
