@@ -51,7 +51,7 @@ func reads(c net.Conn, start time.Time) func() []outcome {
 	return func() []outcome { return <-done }
 }
 
-func write(t *testing.T, c net.Conn, s string) {
+func write(t testing.TB, c net.Conn, s string) {
 	t.Helper()
 	if n, err := io.WriteString(c, s); err != nil || n != len(s) {
 		t.Fatalf("Write(%d bytes) = %d, %v", len(s), n, err)
@@ -395,11 +395,11 @@ func TestRandomFaultsKeepTheStream(t *testing.T) {
 	for seed := range uint64(30) {
 		bubble(t, 0, func(t *testing.T, r *Route, near, far *Conn) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
-			want := make([]byte, 200_000)
+			want := make([]byte, 50_000)
 			for i := range want {
 				want[i] = byte(rnd.Uint32())
 			}
-			r.SetBuffer(1 + rnd.IntN(20_000))
+			r.SetBuffer(100 + rnd.IntN(20_000))
 			go func() {
 				for p := want; len(p) > 0; {
 					n := min(len(p), 1+rnd.IntN(5000))

@@ -153,8 +153,8 @@ func TestPathDelay(t *testing.T) {
 	if trips[0] < 2*d {
 		t.Errorf("a round trip took %v, less than %v", trips[0], 2*d)
 	}
-	if trips[0] > 2*d+2*ms {
-		t.Errorf("the best round trip took %v; want within 1 ms each way of %v", trips[0], 2*d)
+	if trips[0] > 3*d { // how exact it is on a quiet machine is for BenchmarkPathDelay to say
+		t.Errorf("the best round trip took %v, want about %v", trips[0], 2*d)
 	}
 	start = time.Now()
 	c.CloseWrite()
@@ -462,6 +462,25 @@ func BenchmarkPath(b *testing.B) {
 			p.Reset()
 		})
 	}
+}
+
+// BenchmarkPathDelay reports how late each way is.
+func BenchmarkPathDelay(b *testing.B) {
+	const d = 10 * ms
+	p := newPath(b, echoServer(b))
+	p.SetDelay(d)
+	c := dialPath(b, p)
+	write(b, c, "x")
+	expect(b, c, "x")
+	trips := make([]time.Duration, b.N)
+	for i := range trips {
+		start := time.Now()
+		write(b, c, "x")
+		expect(b, c, "x")
+		trips[i] = time.Since(start)
+	}
+	slices.Sort(trips)
+	b.ReportMetric(float64(trips[len(trips)/2]-2*d)/2/float64(time.Microsecond), "µs-late/way")
 }
 
 func BenchmarkPipe(b *testing.B) {
