@@ -256,7 +256,7 @@ func (w *world) finished() bool {
 }
 
 var (
-	schedules = flag.Int("schedules", 6000, "how many random schedules TestSchedules plays")
+	schedules = flag.Int("schedules", 10500, "how many random schedules TestSchedules plays")
 	firstSeed = flag.Uint64("seed", 1, "the first seed of TestSchedules")
 )
 
@@ -289,7 +289,7 @@ func TestSchedules(t *testing.T) {
 			t.Errorf("%v: cut %d times, delivered %d times", kind, st.cut[kind], st.delivered[kind])
 		}
 	}
-	if *schedules >= 6000 && !testing.Short() && st.kills < 100_000 {
+	if *schedules >= 10500 && !testing.Short() && st.kills < 100_000 {
 		t.Errorf("%d kill points, want 100000", st.kills)
 	}
 }
