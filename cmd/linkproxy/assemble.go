@@ -1,0 +1,392 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"linkproxy/cmd/linkproxy/config"
+	"linkproxy/control"
+	"linkproxy/dialer"
+	"linkproxy/dialer/route"
+	"linkproxy/link"
+	"linkproxy/proxy"
+	"linkproxy/state/identity"
+)
+
+// up is everything `linkproxy up` runs: the dialer with its peers, and one server for each endpoint.
+type up struct {
+	w      *world
+	log    *slog.Logger
+	since  time.Time
+	dialer *dialer.Dialer
+
+	mu        sync.Mutex // guards the following
+	cfg       *config.Config
+	names     *config.Names
+	cfgErr    error
+	endpoints map[string]*endpoint // by the address as configured
+	retired   []*endpoint          // closed to new apps, with streams that live on
+}
+
+// endpoint is one listening address and who serves it.
+type endpoint struct {
+	addr      string
+	listeners []net.Listener
+	server    interface {
+		Serve(net.Listener) error
+		Close() error
+		Live() int
+	}
+	wg sync.WaitGroup
+}
+
+func (w *world) assembleUp(cfg *config.Config, key *identity.Key, p link.Process) (*up, error) {
+	u := &up{w: w, log: w.log, since: time.Now(), cfg: cfg, names: cfg.Names(), endpoints: map[string]*endpoint{}}
+	d, err := newDialer(w, cfg, key, p)
+	if err != nil {
+		return nil, err
+	}
+	u.dialer = d
+	for _, l := range cfg.Listeners() {
+		if err := u.open(l.Address, u.proxyServer(cfg)); err != nil {
+			u.close()
+			return nil, err
+		}
+	}
+	for _, f := range cfg.Forwards {
+		if err := u.open(f.Listen, u.forwardServer(f)); err != nil {
+			u.close()
+			return nil, err
+		}
+	}
+	return u, nil
+}
+
+func newDialer(w *world, cfg *config.Config, key *identity.Key, p link.Process) (*dialer.Dialer, error) {
+	peers, err := dialerPeers(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return dialer.New(dialer.Config{Key: key, Process: p, Peers: peers, Wait: cfg.Listen.Wait, Log: w.log}), nil
+}
+
+func dialerPeers(cfg *config.Config) ([]dialer.Peer, error) {
+	var peers []dialer.Peer
+	for _, p := range cfg.Peers {
+		dp := dialer.Peer{Name: p.Name, ID: p.ID, Standby: dialer.Standby(p.Standby)}
+		for _, r := range p.Routes {
+			rt, err := route.ParseRoute(r.String(), config.DefaultPort)
+			if err != nil {
+				return nil, fmt.Errorf("peer %s: %w", p.Name, err)
+			}
+			dp.Routes = append(dp.Routes, rt)
+		}
+		peers = append(peers, dp)
+	}
+	return peers, nil
+}
+
+func (u *up) proxyServer(cfg *config.Config) *proxy.Server {
+	return proxy.New(proxy.Config{Dial: u.dial, Users: cfg.Listen.Users, Logger: u.log})
+}
+
+func (u *up) forwardServer(f config.Forward) *proxy.Forward {
+	return proxy.NewForward(proxy.ForwardConfig{
+		Dial: u.dial, Peer: f.Peer, Target: f.Target, Hold: f.Hold, RefuseHTTP: f.RefuseHTTP, Logger: u.log,
+	})
+}
+
+// open listens on addr and serves it; the caller holds u.mu or is alone.
+func (u *up) open(addr string, server interface {
+	Serve(net.Listener) error
+	Close() error
+	Live() int
+},
+) error {
+	lns, err := proxy.Listen(addr)
+	if err != nil {
+		return taken(addr, err)
+	}
+	e := &endpoint{addr: addr, listeners: lns, server: server}
+	for _, ln := range lns {
+		e.wg.Go(func() {
+			if err := server.Serve(ln); err != nil {
+				u.log.Error("an endpoint has ended", "listen", addr, "cause", err)
+			}
+		})
+	}
+	u.endpoints[addr] = e
+	return nil
+}
+
+// retire stops listening and keeps the streams; the caller holds u.mu.
+func (u *up) retire(addr string) {
+	e := u.endpoints[addr]
+	if e == nil {
+		return
+	}
+	delete(u.endpoints, addr)
+	for _, ln := range e.listeners {
+		ln.Close()
+	}
+	var still []*endpoint
+	for _, r := range append(u.retired, e) {
+		if r == e || r.server.Live() > 0 {
+			still = append(still, r)
+			continue
+		}
+		r.server.Close()
+	}
+	u.retired = still
+}
+
+func (u *up) close() {
+	u.mu.Lock()
+	all := u.retired
+	for _, e := range u.endpoints {
+		all = append(all, e)
+	}
+	u.endpoints, u.retired = map[string]*endpoint{}, nil
+	u.mu.Unlock()
+	for _, e := range all {
+		for _, ln := range e.listeners {
+			ln.Close()
+		}
+		e.server.Close()
+		e.wg.Wait()
+	}
+	u.dialer.Close()
+}
+
+func (u *up) listening() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	var list []string
+	for _, l := range u.cfg.Listeners() {
+		if e := u.endpoints[l.Address]; e != nil {
+			for _, ln := range e.listeners {
+				list = append(list, ln.Addr().String()+" (SOCKS5 and HTTP proxy)")
+			}
+		}
+	}
+	for _, f := range u.cfg.Forwards {
+		if e := u.endpoints[f.Listen]; e != nil {
+			for _, ln := range e.listeners {
+				list = append(list, fmt.Sprintf("%s for %s %s", ln.Addr(), f.Peer, f.Target))
+			}
+		}
+	}
+	return list
+}
+
+// dial is what proxy asks for every app.
+func (u *up) dial(ctx context.Context, r proxy.Request) (net.Conn, error) {
+	if r.Peer != "" {
+		return u.early(ctx, r.Peer, r.Target, r.Hold)
+	}
+	u.mu.Lock()
+	names := u.names
+	u.mu.Unlock()
+	peer, target, direct, err := names.Resolve(r.Target)
+	if err != nil {
+		return nil, err
+	}
+	if direct {
+		d := net.Dialer{Timeout: directTimeout}
+		d.SetMultipathTCP(false)
+		return d.DialContext(ctx, "tcp", target)
+	}
+	return u.dialer.DialContext(ctx, peer, target)
+}
+
+// directTimeout bounds a connection that this machine dials itself.
+const directTimeout = 30 * time.Second
+
+func (u *up) early(ctx context.Context, peer, target string, hold time.Duration) (net.Conn, error) {
+	s, err := u.dialer.Open(ctx, peer, target, dialer.OpenOptions{Hold: hold})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// connect serves `linkproxy connect` through the control socket.
+func (u *up) connect(ctx context.Context, target string) (net.Conn, error) {
+	u.mu.Lock()
+	cfg := u.cfg
+	u.mu.Unlock()
+	peer, at, err := connectTarget(cfg, target)
+	if err != nil {
+		return nil, err
+	}
+	return u.early(ctx, peer, at, 0)
+}
+
+// connectTarget is what PEER:PORT, PEER/HOST:PORT or a name that reach covers means.
+func connectTarget(cfg *config.Config, target string) (peer, at string, err error) {
+	to, perr := config.ParseTo(target)
+	if perr == nil && to.Count() == 1 {
+		if _, ok := cfg.Peer(to.Peer); ok {
+			return to.Peer, to.Target(0), nil
+		}
+	}
+	peer, at, direct, err := cfg.Names().Resolve(target)
+	switch {
+	case err != nil:
+		return "", "", err
+	case direct:
+		var known []string
+		for _, p := range cfg.Peers {
+			known = append(known, p.Name)
+		}
+		return "", "", &unknownPeer{target, known}
+	}
+	return peer, at, nil
+}
+
+// unknownPeer tells that a name is no peer's.
+type unknownPeer struct {
+	target string
+	known  []string
+}
+
+func (e *unknownPeer) Error() string {
+	if len(e.known) == 0 {
+		return fmt.Sprintf("%s: no peer is paired yet: run `linkproxy pair INVITE` first", e.target)
+	}
+	return fmt.Sprintf("%s: no peer of that name, and no reach rule covers it; peers are %v", e.target, e.known)
+}
+
+// Reason is the class of the failure as a word.
+func (e *unknownPeer) Reason() string { return "unknown_peer" }
+
+func (u *up) use(ctx context.Context, peer, r string) error { return u.dialer.Use(ctx, peer, r) }
+
+// --- reload
+
+// followConfig applies the config file each time it changes, until ctx ends.
+func (u *up) followConfig(ctx context.Context) {
+	reload := make(chan struct{}, 1)
+	poke := func() {
+		select {
+		case reload <- struct{}{}:
+		default:
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := config.Watch(ctx, u.w.config, poke); err != nil && ctx.Err() == nil {
+			u.log.Warn("the config file is not watched: send SIGHUP after a change", "cause", err)
+		}
+	})
+	hup := hangups()
+	defer stopHangups(hup)
+	for {
+		select {
+		case <-ctx.Done():
+			wg.Wait()
+			return
+		case <-hup:
+		case <-reload:
+		}
+		u.reload()
+	}
+}
+
+// reload puts a changed config in force; an invalid one is told, and the old one stays.
+func (u *up) reload() {
+	cfg, err := u.w.loadConfig()
+	if err == nil {
+		err = u.apply(cfg)
+	}
+	u.mu.Lock()
+	told := u.cfgErr != nil && err != nil && u.cfgErr.Error() == err.Error()
+	u.cfgErr = err
+	u.mu.Unlock()
+	if err != nil && !told {
+		u.log.Error("the changed config is not in force, the old one stays", "cause", err)
+	}
+}
+
+// apply touches only what differs between the config in force and cfg.
+func (u *up) apply(cfg *config.Config) error {
+	peers, err := dialerPeers(cfg)
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	ch := config.Diff(u.cfg, cfg)
+	if ch.Empty() {
+		return nil
+	}
+	u.dialer.SetPeers(peers)
+	u.dialer.SetWait(cfg.Listen.Wait)
+	u.cfg, u.names = cfg, cfg.Names()
+	return errors.Join(u.applyProxies(ch, cfg), u.applyForwards(ch))
+}
+
+func (u *up) applyProxies(ch config.Change, cfg *config.Config) error {
+	add := ch.Listeners.Added
+	for _, l := range ch.Listeners.Removed {
+		u.retire(l.Address)
+		u.log.Info("no longer listening", "listen", l.Address)
+	}
+	if ch.Users { // who may log in is fixed for a server: a new one takes over the address, streams stay with the old
+		for _, l := range ch.Listeners.Unchanged {
+			u.retire(l.Address)
+			add = append(add, l)
+		}
+	}
+	var errs []error
+	for _, l := range add {
+		if err := u.open(l.Address, u.proxyServer(cfg)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		u.log.Info("listening", "listen", l.Address)
+	}
+	return errors.Join(errs...)
+}
+
+func (u *up) applyForwards(ch config.Change) error {
+	for _, f := range ch.Forwards.Removed {
+		u.retire(f.Listen)
+		u.log.Info("no longer listening", "listen", f.Listen)
+	}
+	add := ch.Forwards.Added
+	for _, p := range ch.Forwards.Changed {
+		u.retire(p.Old.Listen)
+		add = append(add, p.New)
+	}
+	var errs []error
+	for _, f := range add {
+		if err := u.open(f.Listen, u.forwardServer(f)); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		u.log.Info("listening", "listen", f.Listen, "for", f.Peer+" "+f.Target)
+	}
+	return errors.Join(errs...)
+}
+
+// --- status
+
+func (u *up) status() control.Status {
+	st := control.Status{Role: "up", Version: version, PID: os.Getpid(), Since: u.since, Listens: u.listening()}
+	u.mu.Lock()
+	if u.cfgErr != nil {
+		st.Config = u.cfgErr.Error()
+	}
+	u.mu.Unlock()
+	for _, p := range u.dialer.Status() {
+		st.Peers = append(st.Peers, peerStatus(p))
+	}
+	return st
+}

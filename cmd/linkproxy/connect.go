@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/urfave/cli/v2"
+
+	"linkproxy/control"
+	"linkproxy/dialer"
+	"linkproxy/link"
+	"linkproxy/proxy"
+	"linkproxy/state/identity"
+)
+
+func (w *world) cmdConnect() *cli.Command {
+	return &cli.Command{
+		Name:      "connect",
+		Usage:     "carry standard input and output to a target: an ssh ProxyCommand",
+		ArgsUsage: "PEER:PORT",
+		Description: "Rides on the link of a running `linkproxy up` where there is one with this state folder, else makes its own.\n\n" +
+			"   ssh -o ProxyCommand='linkproxy connect %h:%p' you@devbox\n\n" +
+			"Exit codes: 0 the far side closed, 1 other, 2 wrong usage, 10 refused, 11 unreachable, 12 name not found,\n" +
+			"13 not allowed, 14 timed out, 15 busy, 16 unknown peer, 17 no route works, 18 connection lost, 19 superseded.",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "alone", Usage: "make its own link, even while an up runs that it could ride on"}},
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 1, 1, "connect PEER:PORT, or PEER/HOST:PORT for a host behind the peer")
+			if err != nil {
+				return err
+			}
+			return w.connect(c.Context, a[0], c.Bool("alone"))
+		},
+	}
+}
+
+func (w *world) connect(ctx context.Context, target string, alone bool) error {
+	if !alone {
+		conn, err := control.NewClient(w.state, "up").Connect(ctx, target)
+		if err == nil {
+			return connectExit(proxy.Stdio(ctx, w.in, w.out, conn))
+		}
+		if !errors.Is(err, control.ErrNotRunning) {
+			return connectExit(err)
+		}
+	}
+	conn, closeAll, err := w.connectAlone(ctx, target)
+	if err != nil {
+		return connectExit(err)
+	}
+	err = proxy.Stdio(ctx, w.in, w.out, conn)
+	closeAll()
+	return connectExit(err)
+}
+
+// connectAlone opens a stream over a link of this process.
+func (w *world) connectAlone(ctx context.Context, target string) (net.Conn, func(), error) {
+	cfg, err := w.loadConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	peer, at, err := connectTarget(cfg, target)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := identity.LoadOrCreateKey(w.state)
+	if err != nil {
+		return nil, nil, err
+	}
+	inst := identity.Ephemeral(nil)
+	d, err := newDialer(w, cfg, key, link.Process{Instance: inst.ID, Boot: inst.Boot})
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := d.Open(ctx, peer, at, dialer.OpenOptions{})
+	if err != nil {
+		d.Close()
+		return nil, nil, err
+	}
+	return s, func() { d.Close() }, nil
+}

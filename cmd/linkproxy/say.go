@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/lmittmann/tint"
+	"golang.org/x/term"
+)
+
+// Rules of output: results go to standard output, everything else to standard error. Errors begin with "linkproxy: ", in
+// lower case, without a full stop after the last sentence unless there are several, and name the next step. Colours and
+// moving lines appear only on a terminal, and colours not where NO_COLOR is set (https://no-color.org).
+
+// fail tells an error.
+func (w *world) fail(err error) {
+	text := strings.TrimSpace(err.Error())
+	for _, p := range []string{"config: ", "link: ", "dialer: ", "host: ", "identity: ", "proxy: ", "control: "} {
+		text = strings.TrimPrefix(text, p)
+	}
+	fmt.Fprintf(w.err, "linkproxy: %s\n", strings.ReplaceAll(text, "\n", "\n  "))
+}
+
+// note tells something that is no result and no failure.
+func (w *world) note(format string, a ...any) { fmt.Fprintf(w.err, format+"\n", a...) }
+
+// print writes a result.
+func (w *world) print(format string, a ...any) { fmt.Fprintf(w.out, format+"\n", a...) }
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+func coloured(f *os.File) bool {
+	return isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// newLog logs to f: warnings, or all with verbose.
+func newLog(f *os.File, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(tint.NewHandler(f, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !coloured(f)}))
+}
+
+// ago says how long something has been, as people do.
+func ago(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h %d min", int(d.Hours()), int(d.Minutes())%60)
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// bytesOf says how much something is.
+func bytesOf(n uint64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	div, exp := uint64(unit), 0
+	for m := n / unit; m >= unit; m /= unit {
+		div *= unit
+		exp++
+	}
+	return fmt.Sprintf("%.1f %ciB", float64(n)/float64(div), "KMGTP"[exp])
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"linkproxy/cmd/linkproxy/config"
+	"linkproxy/control"
+	"linkproxy/internal/pipe"
+	"linkproxy/link"
+	"linkproxy/state/identity"
+)
+
+func (w *world) cmdUp() *cli.Command {
+	return &cli.Command{
+		Name:  "up",
+		Usage: "run the local endpoints that apps connect to",
+		Description: "Serves SOCKS5 and the HTTP proxy on 127.0.0.1:1080 and the fixed ports of the config file, until\n" +
+			"interrupted. Restarting it ends its streams; it follows changes of the config file by itself (or on\n" +
+			"SIGHUP), and what did not change keeps its sockets and streams.\n\n" +
+			"   linkproxy up\n" +
+			"   curl --proxy socks5h://127.0.0.1:1080 http://devbox:8000/",
+		Action: func(c *cli.Context) error { return w.runUp(c.Context) },
+	}
+}
+
+// loadConfig reads the config; a missing file is an empty config.
+func (w *world) loadConfig() (*config.Config, error) {
+	cfg, err := config.Load(w.config)
+	if errors.Is(err, os.ErrNotExist) {
+		return config.Parse(w.config, nil)
+	}
+	return cfg, err
+}
+
+func (w *world) runUp(ctx context.Context) error {
+	cfg, err := w.loadConfig()
+	if err != nil {
+		return err
+	}
+	key, err := identity.LoadOrCreateKey(w.state)
+	if err != nil {
+		return err
+	}
+	inst, err := w.instance("up")
+	if err != nil {
+		return err
+	}
+	defer inst.Close()
+	u, err := w.assembleUp(cfg, key, link.Process{Instance: inst.ID, Boot: inst.Boot})
+	if err != nil {
+		return err
+	}
+	defer u.close()
+	ln, err := control.Listen(w.state, "up")
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	for _, l := range u.listening() {
+		w.note("listening on %s", l)
+	}
+	if len(cfg.Peers) == 0 {
+		w.note("no peer yet: on the machine to reach run `linkproxy host invite`, here `linkproxy pair INVITE`")
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		u.followConfig(ctx)
+	}()
+	srv := &control.Server{
+		Status:  u.status,
+		Use:     u.use,
+		Connect: u.connect,
+		Copy:    func(client, stream net.Conn) { pipe.Copy(client, stream) },
+	}
+	err = srv.Serve(ctx, ln)
+	cancel()
+	<-done
+	return err
+}
+
+// instance opens the role's instance; where the state folder cannot be written, one without memory serves.
+func (w *world) instance(role string) (*identity.Instance, error) {
+	inst, err := identity.OpenInstance(w.state, role)
+	switch {
+	case err == nil:
+		if inst.Warning != nil {
+			w.log.Warn("the instance file was set aside", "cause", inst.Warning)
+		}
+		return inst, nil
+	case errors.Is(err, identity.ErrInstanceInUse):
+		return nil, fmt.Errorf("`linkproxy %s` runs already with the state folder %s: stop it first, or name another with --state", role, w.state)
+	case errors.Is(err, identity.ErrPermissions):
+		return nil, err
+	}
+	w.log.Warn("this run cannot be told from earlier ones: their sessions end by time", "cause", err)
+	return identity.Ephemeral(nil), nil
+}
+
+func (w *world) cmdUse() *cli.Command {
+	return &cli.Command{
+		Name:      "use",
+		Usage:     "move a peer's link to one of its routes now",
+		ArgsUsage: "PEER ROUTE",
+		Description: "Moves the live link of PEER to a configured route, make-before-break: apps notice nothing.\n\n" +
+			"   linkproxy use devbox tailnet:100.64.0.7:8639",
+		Action: func(c *cli.Context) error {
+			a, err := args(c, 2, 2, "use PEER ROUTE")
+			if err != nil {
+				return err
+			}
+			return control.NewClient(w.state, "up").Use(c.Context, a[0], a[1])
+		},
+	}
+}
+
+func (w *world) cmdVersion() *cli.Command {
+	return &cli.Command{
+		Name: "version", Usage: "print the version",
+		Action: func(*cli.Context) error {
+			w.print("linkproxy %s", version)
+			return nil
+		},
+	}
+}
+
+func (w *world) cmdConfig() *cli.Command {
+	return &cli.Command{
+		Name:        "config",
+		Usage:       "where the config is, and is it right",
+		Description: "An example of a complete config file:\n\n" + config.Example,
+		Subcommands: []*cli.Command{
+			{
+				Name: "path", Usage: "print where the config file is",
+				Action: func(*cli.Context) error { w.print("%s", w.config); return nil },
+			},
+			{
+				Name: "check", Usage: "read the config file and name every mistake",
+				Action: func(*cli.Context) error {
+					cfg, err := config.Load(w.config)
+					if err != nil {
+						return err
+					}
+					w.print("%s: %d peers, %d fixed ports: all right", w.config, len(cfg.Peers), len(cfg.Forwards))
+					return nil
+				},
+			},
+		},
+	}
+}
+
+// closeWait bounds how long `up` takes to end.
+const closeWait = 3 * time.Second
