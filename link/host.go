@@ -34,6 +34,8 @@ type HostConfig struct {
 	Links, Streams int
 	// Log may be nil.
 	Log *slog.Logger
+	// BreakReplay is a planted fault, for the negative control of `linkproxy demo` only: see core.Config.
+	BreakReplay bool
 }
 
 // Bounds and times of the host.
@@ -205,7 +207,7 @@ func (l *hostLink) unattached() bool {
 func (h *Host) create(ks *keyState, key identity.Fingerprint, id ID, p Process) *hostLink {
 	var seed [16]byte
 	_, _ = rand.Read(seed[:]) // never fails (crypto/rand)
-	cfg := core.Config{Account: ks.account, Hold: h.cfg.Hold}
+	cfg := core.Config{Account: ks.account, Hold: h.cfg.Hold, BreakReplay: h.cfg.BreakReplay}
 	l := &hostLink{key: key, instance: p.Instance, boot: p.Boot, since: time.Now()}
 	l.Link = newLink(id, cfg, h.log, [2]uint64{binary.NativeEndian.Uint64(seed[:8]), binary.NativeEndian.Uint64(seed[8:])})
 	l.Link.handle = func(s *Stream) { h.cfg.Handle(key, s) }

@@ -25,7 +25,7 @@ type Account interface {
 	RemoveStream()
 }
 
-// Config is what a core is made of. Every field but Hold is needed.
+// Config is what a core is made of. Every field but Hold and BreakReplay is needed.
 type Config struct {
 	Client  bool
 	Memory  Memory
@@ -33,6 +33,9 @@ type Config struct {
 	Rand    *rand.Rand
 	// Hold is how long a stream survives without any carrier. Zero: DefaultHold.
 	Hold time.Duration
+	// BreakReplay is a planted fault, for the negative control of `linkproxy demo` only: whenever stream bytes are carried
+	// again, the first of them is left out and the last is said twice.
+	BreakReplay bool
 }
 
 // Bounds and times of a link; each says what it is measured against.

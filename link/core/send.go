@@ -299,6 +299,9 @@ func (k *Carrier) pullSpan(now Time, b []byte, list *[]span) ([]byte, bool) {
 		return b, false
 	}
 	d := s.out.at(p.from, min(n, int(p.to-p.from)))
+	if k.c.cfg.BreakReplay && len(d) > 1 {
+		d = d[1:]
+	}
 	b = k.data(now, b, s, p.from, d, p.hedge)
 	k.c.counts.Repeated += uint64(len(d))
 	p.from += uint64(len(d))
