@@ -197,7 +197,11 @@ func (k *Carrier) copyTo(to *Carrier, limit int) {
 			}
 			if e.kind == frame.Data {
 				s := k.c.streams[e.stream]
-				if s == nil || s.interactive != (pass == 0) || limit < e.n {
+				if s == nil || s.interactive != (pass == 0) {
+					continue
+				}
+				if limit < e.n {
+					limit = 0 // no gap for the sake of a smaller one
 					continue
 				}
 				limit -= e.n

@@ -239,6 +239,11 @@ func (w *world) pump() {
 				continue
 			}
 			s.c.Advance(w.now)
+			for _, st := range s.all {
+				if st.err == ErrHoldOver {
+					w.heldOver(i, st)
+				}
+			}
 			out := s.c.Take()
 			for _, k := range out.Wake {
 				if c := w.connOf(i, k); c != nil {
@@ -305,9 +310,6 @@ func (w *world) check() {
 			held += st.sendHeld + st.recvHeld
 			if kept := int(st.out.end - st.out.base); kept > implicit+st.sendHeld {
 				w.fail("%s: stream %d keeps %d bytes, %d are charged", names[i], st.ID, kept, st.sendHeld)
-			}
-			if st.err != nil && st.err == ErrHoldOver {
-				w.heldOver(i, st)
 			}
 		}
 		if held != s.acct.used {
