@@ -734,6 +734,7 @@ func TestCreditStaysWithASlowReader(t *testing.T) {
 	r := newRig(t, false)
 	k := r.carrier(frame.Active, 10*ms)
 	s := r.open(k)
+	r.skip(1 * sec)
 	off := uint64(0)
 	for range 20 {
 		n := min(int(s.granted-off), 16<<10)
