@@ -27,7 +27,8 @@ const (
 	upgradeBuf = 4 << 10
 )
 
-// forwardHTTP forwards an absolute-form request (RFC 9112 section 3.2.2).
+// forwardHTTP forwards an absolute-form request (RFC 9112 section 3.2.2). A client that half-closes behind its request is
+// taken for one that left, as by any server of net/http; while a request's body is unread, leaving is noticed by its reader.
 func (s *Server) forwardHTTP(w http.ResponseWriter, r *http.Request, c *appConn, user string) {
 	target, err := splitTarget(r.URL.Host, 80)
 	if err != nil {

@@ -255,8 +255,8 @@ func TestSlowHandshake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c := connect(t, addr)
 			start := time.Now()
+			c := connect(t, addr)
 			send(t, c, opening)
 			done := make(chan struct{})
 			go func() {

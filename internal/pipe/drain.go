@@ -9,7 +9,8 @@ import (
 type readiness interface {
 	// OnReadable calls f once, from any goroutine, when there is a byte, an end or an error to read.
 	OnReadable(f func())
-	// WriteAvailable writes to w what can be read without waiting. nil: nothing more now; io.EOF: the end.
+	// WriteAvailable writes to w what can be read without waiting. nil: nothing more now; io.EOF: the end; an error with
+	// WriteFailed() bool says whether w failed; any other is one of reading.
 	WriteAvailable(w io.Writer) (int64, error)
 }
 
@@ -78,7 +79,7 @@ func (c *copier) drainOnce(r readiness) bool {
 		if !dropping {
 			c.down.n += n
 		}
-		var failed interface{ WriteFailed() error }
+		var failed interface{ WriteFailed() bool }
 		switch {
 		case c.isAborted():
 			return false
@@ -87,8 +88,8 @@ func (c *copier) drainOnce(r readiness) bool {
 		case errors.Is(err, io.EOF):
 			c.readEnded(&c.down)
 			return false
-		case errors.As(err, &failed):
-			c.writeFailed(&c.down, failed.WriteFailed())
+		case errors.As(err, &failed) && failed.WriteFailed():
+			c.writeFailed(&c.down, err)
 		default:
 			c.readFailed(&c.down, err)
 			return false

@@ -41,7 +41,11 @@ func Copy(app, peer net.Conn) Result { return CopyAfter(app, peer, nil) }
 // flows. What it returns goes to peer first (bytes read ahead by a parser, or first bytes that had to be looked at). If
 // it fails, both sides are reset, and nothing of app's reached peer. io.EOF with or without bytes means that app ended.
 func CopyAfter(app, peer net.Conn, head func() ([]byte, error)) Result {
-	c := &copier{downDone: make(chan struct{})}
+	return copyAfter(app, peer, head, Linger)
+}
+
+func copyAfter(app, peer net.Conn, head func() ([]byte, error), linger time.Duration) Result {
+	c := &copier{downDone: make(chan struct{}), lingerTime: linger}
 	c.up = direction{src: app, dst: peer, srcName: "app", dstName: "peer"}
 	c.down = direction{src: peer, dst: app, srcName: "peer", dstName: "app"}
 	c.up.back, c.down.back = &c.down, &c.up
@@ -56,8 +60,9 @@ func CopyAfter(app, peer net.Conn, head func() ([]byte, error)) Result {
 
 // copier is one pair. Each direction's n and writeErr belong to whoever runs that direction; mu guards the rest.
 type copier struct {
-	up, down direction
-	downDone chan struct{}
+	up, down   direction
+	downDone   chan struct{}
+	lingerTime time.Duration
 
 	mu      sync.Mutex
 	err     error // the first failure
@@ -168,7 +173,7 @@ func (c *copier) settle() {
 // startLinger is called with mu held.
 func (c *copier) startLinger(talked *direction, left int) {
 	c.lingering.Add(1)
-	c.linger = time.AfterFunc(Linger, func() {
+	c.linger = time.AfterFunc(c.lingerTime, func() {
 		defer c.lingering.Done()
 		c.lingered(talked, left)
 	})

@@ -35,8 +35,9 @@ func newFakeStream() *fakeStream {
 
 type writeFailure struct{ err error }
 
-func (e *writeFailure) Error() string      { return "stream: " + e.err.Error() }
-func (e *writeFailure) WriteFailed() error { return e.err }
+func (e *writeFailure) Error() string     { return "stream: " + e.err.Error() }
+func (e *writeFailure) Unwrap() error     { return e.err }
+func (e *writeFailure) WriteFailed() bool { return true }
 
 func (s *fakeStream) push(b []byte, err error) {
 	s.mu.Lock()
@@ -331,3 +332,27 @@ func (c *halfPiped) Write(p []byte) (int, error) {
 }
 func (c *halfPiped) CloseWrite() error { return c.w.Close() }
 func (c *halfPiped) Close() error      { c.r.Close(); return c.w.Close() }
+
+// TestAppTakesNoMore: the app's side refuses bytes, as the far end of its socket is gone; what it had sent before still
+// reaches the stream, and the stream is not reset.
+func TestAppTakesNoMore(t *testing.T) {
+	app, near := halfPipe()
+	near.refuse = errors.New("app takes nothing")
+	s := newFakeStream()
+	w := startWorld(t, app, near, nil, s)
+	s.awaitArmed(t)
+	s.push([]byte("answer"), nil)
+	s.awaitArmed(t)
+	if _, err := app.Write([]byte("upload")); err != nil {
+		t.Fatal(err)
+	}
+	app.CloseWrite()
+	s.await(t, "the end", func() bool { return s.ended })
+	s.awaitUp(t, "upload")
+	s.push(nil, io.EOF)
+	r := w.wait(t)
+	var pe *Error
+	if !errors.As(r.Err, &pe) || pe.Side != "app" || pe.Op != "write" || !errors.Is(r.Err, near.refuse) || s.resets != 0 || r.Up != 6 {
+		t.Errorf("%+v, resets %d", r, s.resets)
+	}
+}
