@@ -305,6 +305,15 @@ func (h *Host) Revoke(key identity.Fingerprint) {
 	}
 }
 
+// RevokeUntrusted ends every link whose key Trusted refuses now.
+func (h *Host) RevokeUntrusted() {
+	for _, l := range h.all(nil) {
+		if !h.cfg.Trusted(l.key) {
+			l.end(&EndError{CodeRevoked}, CodeRevoked)
+		}
+	}
+}
+
 // Close ends all links, telling the clients that the process ends, and waits for their goroutines.
 func (h *Host) Close() error {
 	h.mu.Lock()
