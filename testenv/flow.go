@@ -35,6 +35,7 @@ type flow struct {
 	stalled    bool
 	fin, rst   mark
 	finished   bool // the far end has got its FIN
+	mute       bool // what is read from now on is lost: see Path.Fin
 	sig        signal
 }
 
@@ -94,6 +95,9 @@ func (f *flow) commit(n int, err error) bool {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
 	now := time.Now()
+	if f.mute {
+		return err == nil
+	}
 	pass, cut := f.lane.cut.take(n)
 	if pass > 0 {
 		f.tail += int64(pass)

@@ -325,6 +325,19 @@ func (p *Path) Reset() {
 	}
 }
 
+// Fin ends all connections as a machine in the way does that closes its sockets: both ends get a FIN behind the bytes
+// that are on their way, and what is sent from now on is lost.
+func (p *Path) Fin() {
+	p.change(func(now time.Time) {
+		for _, c := range p.pairs {
+			for _, f := range []*flow{c.up, c.down} {
+				f.mute = true
+				f.send(now, &f.fin)
+			}
+		}
+	})
+}
+
 // Refuse closes the listener, so that dials get ECONNREFUSED, or opens it again at the same address, which fails if
 // somebody took the port meanwhile.
 func (p *Path) Refuse(on bool) error {

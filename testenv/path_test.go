@@ -214,6 +214,33 @@ func TestPathReset(t *testing.T) {
 	expect(t, c, "x")
 }
 
+func TestPathFin(t *testing.T) {
+	const before, after = 100_000, 50_000
+	arrived, rest := make(chan error, 1), make(chan int64, 1)
+	p := newPath(t, server(t, func(c *net.TCPConn) {
+		_, err := io.ReadFull(c, make([]byte, before))
+		arrived <- err
+		n, err := io.Copy(io.Discard, c)
+		if err != nil {
+			t.Errorf("the target read %v, want EOF", err)
+		}
+		rest <- n
+	}))
+	c := dialPath(t, p)
+	write(t, c, string(make([]byte, before)))
+	if err := <-arrived; err != nil {
+		t.Fatal(err)
+	}
+	p.Fin()
+	write(t, c, string(make([]byte, after))) // into the void
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		t.Errorf("the app read %d bytes, %v; want EOF", n, err)
+	}
+	if n := <-rest; n != 0 {
+		t.Errorf("%d bytes passed after Fin", n)
+	}
+}
+
 func TestPathPassesResetsOn(t *testing.T) {
 	ended := make(chan error, 1)
 	p := newPath(t, server(t, func(c *net.TCPConn) {
