@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"unicode"
 )
 
 // maxError bounds the text of a failure that is read from the socket.
@@ -81,11 +82,15 @@ func closeWrite(c net.Conn) error {
 // Connect asks for a stream to a target through the running process and returns the connection that will carry it: bytes
 // may be written at once, and the first Read tells with an *Error if there is no stream.
 func (c *Client) Connect(ctx context.Context, target string) (net.Conn, error) {
+	if strings.ContainsFunc(target, unicode.IsControl) {
+		return nil, fmt.Errorf("control: connecting to %q: a target has no control characters", target)
+	}
 	conn, err := c.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
+	const ask = "CONNECT linkproxy:0 HTTP/1.1\r\nHost: linkproxy\r\n" + headerTarget + ": %s\r\n\r\n"
+	if _, err := fmt.Fprintf(conn, ask, target); err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("control: connecting to %s: %w", target, err)
 	}

@@ -105,6 +105,9 @@ type Server struct {
 // headerReason carries the class of a failure, so that `connect` can choose its exit code.
 const headerReason = "Linkproxy-Reason"
 
+// headerTarget carries what CONNECT is to open: a target may name a host behind a peer, which no authority can say.
+const headerTarget = "Linkproxy-Target"
+
 // Error is a failure the other side reported.
 type Error struct {
 	Text string
@@ -165,7 +168,7 @@ func answer(w http.ResponseWriter, err error) {
 // serveConnect opens a stream and, by hijack, leaves HTTP. The client's bytes flow to the stream at once; the answer goes
 // back when the target has answered, so that a refusal keeps its reason and nothing costs a round trip.
 func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request) {
-	stream, err := s.Connect(r.Context(), r.Host)
+	stream, err := s.Connect(r.Context(), r.Header.Get(headerTarget))
 	if err != nil {
 		answer(w, err)
 		return

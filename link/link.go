@@ -62,9 +62,6 @@ func (l *Link) ID() ID { return l.id }
 // now is the time since the link began; it never goes back.
 func (l *Link) now() core.Time { return time.Since(l.base) }
 
-// Time turns a time of the core's into one of the clock's.
-func (l *Link) Time(t core.Time) time.Time { return l.base.Add(t) }
-
 // outs spares an allocation per step.
 var outs = sync.Pool{New: func() any { return new(effects) }}
 
@@ -249,15 +246,15 @@ type CarrierStatus struct {
 type Status struct {
 	core.Status
 	ID       ID
-	Now      time.Time
 	Carriers []CarrierStatus
+	base     time.Time
 }
 
 // Status returns what a status shows.
 func (l *Link) Status() Status {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	st := Status{Status: l.core.Status(), ID: l.id, Now: l.base.Add(l.now())}
+	st := Status{Status: l.core.Status(), ID: l.id, base: l.base}
 	ks := l.core.Carriers()
 	for i, c := range st.Status.Carriers {
 		st.Carriers = append(st.Carriers, CarrierStatus{c, ks[i].Ctx.(*carrier).name})
@@ -286,6 +283,27 @@ func (l *Link) Streams() []StreamStatus {
 		}
 	})
 	return list
+}
+
+// Work is what a link is still needed for.
+type Work struct {
+	Apps int // streams that an app holds, or that have bytes of one to deliver
+	Ends int // streams that were aborted after the peer may have heard of them, and whose end it has not acknowledged
+}
+
+// Work counts the streams that need the link.
+func (l *Link) Work() (w Work) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.core.Streams(func(s *core.Stream) {
+		switch {
+		case !s.Aborted():
+			w.Apps++
+		case s.OpenSent():
+			w.Ends++
+		}
+	})
+	return w
 }
 
 // carrierOf finds a carrier by generation; nil: there is none.
@@ -331,3 +349,6 @@ func (l *Link) Ask() {
 func (l *Link) isLinkClose(f *frame.Frame) bool {
 	return f.Kind == frame.Close && f.Link == [16]byte(l.id)
 }
+
+// At turns a time of the link's into one of the clock's.
+func (s Status) At(t core.Time) time.Time { return s.base.Add(t) }

@@ -1,0 +1,170 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// stream is a connection that knows whether its target answered.
+type stream struct {
+	net.Conn
+	opened chan error
+}
+
+func (s *stream) WaitOpened(ctx context.Context) error {
+	select {
+	case err := <-s.opened:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+type classed struct{ text, why string }
+
+func (e *classed) Error() string  { return e.text }
+func (e *classed) Reason() string { return e.why }
+
+// start serves s on a socket in a short folder: a Unix socket's path has little room.
+func start(t *testing.T, s *Server) *Client {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ln, err := Listen(dir, "up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := s.Serve(ctx, ln); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	return NewClient(dir, "up")
+}
+
+func TestStatusUseDrop(t *testing.T) {
+	want := Status{Role: "up", PID: 7, Peers: []Peer{{Name: "devbox", State: "connected", Links: []Link{{ID: "ab"}}}}}
+	var used, dropped string
+	c := start(t, &Server{
+		Status: func() Status { return want },
+		Use:    func(_ context.Context, peer, route string) error { used = peer + " " + route; return nil },
+		Drop: func(link string) error {
+			dropped = link
+			return &classed{"no such link", "not_found"}
+		},
+	})
+	got, err := c.Status(t.Context())
+	if err != nil || got.PID != 7 || len(got.Peers) != 1 || got.Peers[0].Links[0].ID != "ab" {
+		t.Fatalf("status: %+v, %v", got, err)
+	}
+	if err := c.Use(t.Context(), "devbox", "lan:1.2.3.4:5&x=1"); err != nil || used != "devbox lan:1.2.3.4:5&x=1" {
+		t.Fatalf("use: %v, the server got %q", err, used)
+	}
+	err = c.Drop(t.Context(), "ab")
+	var e *Error
+	if !errors.As(err, &e) || e.Why != "not_found" || e.Text != "no such link" || dropped != "ab" {
+		t.Fatalf("drop: %v, the server got %q", err, dropped)
+	}
+}
+
+func TestNobodyRuns(t *testing.T) {
+	if _, err := NewClient(t.TempDir(), "up").Status(t.Context()); !errors.Is(err, ErrNotRunning) {
+		t.Fatalf("got %v", err)
+	}
+}
+
+func TestUnknownRequest(t *testing.T) {
+	c := start(t, &Server{})
+	var e *Error
+	if _, err := c.Status(t.Context()); !errors.As(err, &e) || !strings.Contains(e.Text, "no such request") {
+		t.Fatalf("got %v", err)
+	}
+}
+
+// connectTo serves CONNECT with one end of a pipe and hands out the other.
+func connectTo(t *testing.T, opened chan error) (*Client, net.Conn) {
+	near, far := net.Pipe()
+	t.Cleanup(func() { near.Close(); far.Close() })
+	c := start(t, &Server{
+		Connect: func(_ context.Context, target string) (net.Conn, error) {
+			if target != "devbox/db.internal:5432" {
+				return nil, &classed{"no peer " + target, "unknown_peer"}
+			}
+			return &stream{near, opened}, nil
+		},
+		Copy: func(client, s net.Conn) {
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = io.Copy(s, client); s.Close() })
+			_, _ = io.Copy(client, s)
+			client.Close()
+			wg.Wait()
+		},
+	})
+	return c, far
+}
+
+// TestConnectCarriesBytesBeforeTheAnswer: what the client sends reaches the stream before its target has answered.
+func TestConnectCarriesBytesBeforeTheAnswer(t *testing.T) {
+	opened := make(chan error)
+	c, far := connectTo(t, opened)
+	conn, err := c.Connect(t.Context(), "devbox/db.internal:5432")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 5)
+	_ = far.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.ReadFull(far, b); err != nil || string(b) != "hello" {
+		t.Fatalf("the stream got %q, %v", b, err)
+	}
+	opened <- nil
+	go func() { _, _ = far.Write([]byte("world")); far.Close() }()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "world" {
+		t.Fatalf("the client got %q, %v", got, err)
+	}
+}
+
+func TestConnectRefused(t *testing.T) {
+	opened := make(chan error, 1)
+	c, far := connectTo(t, opened)
+	opened <- &classed{"nothing listens there", "refused"}
+	for target, want := range map[string]Error{
+		"devbox/db.internal:5432": {"nothing listens there", "refused"},
+		"nobody:22":               {"no peer nobody:22", "unknown_peer"},
+	} {
+		conn, err := c.Connect(t.Context(), target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = conn.Read(make([]byte, 1))
+		var e *Error
+		if !errors.As(err, &e) || *e != want {
+			t.Errorf("%s: %v, want %v", target, err, want)
+		}
+		conn.Close()
+	}
+	far.Close()
+	if _, err := c.Connect(t.Context(), "devbox:22\r\nX: y"); err == nil {
+		t.Error("a target with a line break was accepted")
+	}
+}
