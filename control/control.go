@@ -179,11 +179,12 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_ = conn.SetDeadline(time.Time{})
-	early, _ := buf.Reader.Peek(buf.Reader.Buffered())
-	if _, err := stream.Write(early); err != nil {
-		stream.Close()
-		conn.Close()
-		return
+	if early, _ := buf.Reader.Peek(buf.Reader.Buffered()); len(early) > 0 {
+		if _, err := stream.Write(early); err != nil {
+			stream.Close()
+			conn.Close()
+			return
+		}
 	}
 	s.Copy(conn, &answering{Conn: stream, ctx: context.WithoutCancel(r.Context())})
 }

@@ -301,6 +301,9 @@ func (c *carrier) frames(now core.Time, b []byte) (used int, ended, err error) {
 	for {
 		n, err := frame.Parse(b[used:], &f)
 		if err != nil {
+			if c.l.client && !c.k.Attached() {
+				return used, nil, err // the host has not accepted it: the carrier's failure only
+			}
 			return used, fmt.Errorf("%w: %w", ErrProtocol, err), err
 		}
 		if n == 0 {
