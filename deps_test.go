@@ -29,7 +29,7 @@ var ours = map[string][]string{
 	"proxy":                {"internal/pipe"},
 	"dialer":               {"dialer/route", "internal/sock", "link", "state/identity"},
 	"host":                 {"internal/pipe", "internal/sock", "link", "state/identity"},
-	"cmd/linkproxy/config": {"state/identity"},
+	"cmd/linkproxy/config": {"host", "state/identity"},
 	"cmd/linkproxy": {
 		"cmd/linkproxy/config", "control", "dialer", "dialer/route", "host", "internal/pipe", "link", "proxy",
 		"state/identity", "testenv",
@@ -47,13 +47,12 @@ var theirs = map[string]string{
 	"github.com/Microsoft/go-winio":   "named pipes: the control socket on Windows",
 	"golang.org/x/sys":                "socket options and readiness that package net does not offer",
 	"golang.org/x/term":               "is it a terminal, how wide is it",
-	"golang.org/x/net":                "context alias of go-socks5; HTTP header rules (httpguts)",
 	"github.com/lmittmann/tint":       "readable logs on a terminal; one module without others",
 }
 
 // pure are the packages that decide; what they may import shows that they read no clock, start nothing and do no I/O.
 var pure = map[string][]string{
-	"link/core":    {"errors", "fmt", "math/rand/v2", "time", "linkproxy/link/frame"},
+	"link/core":    {"cmp", "errors", "fmt", "slices", "sort", "math/rand/v2", "time", "linkproxy/link/frame"},
 	"link/frame":   {"encoding/binary", "errors", "fmt", "time"},
 	"dialer/route": {"cmp", "errors", "fmt", "net/netip", "slices", "strings", "time", "strconv"},
 }
