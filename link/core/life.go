@@ -114,7 +114,7 @@ func (c *Core) watch(now Time, k *Carrier) {
 	at2, ok2 := k.silentAt(2)
 	atHole, okHole := k.holeAt(8, holeSwitch)
 	silent, hole := k.suspect && reached(now, at2, ok2), k.hole && reached(now, atHole, okHole)
-	if c.tx() == k && proof && (silent || hole) {
+	if c.tx() == k && proof && !o.doubtful() && (silent || hole) { // from one in doubt to another: to and fro for ever
 		c.switchTo(now, o, false, "silent while another delivers")
 	}
 	if at, ok := c.closeAt(k); k.suspect && reached(now, at, ok) {

@@ -257,6 +257,7 @@ func (w *world) finished() bool {
 
 var (
 	schedules = flag.Int("schedules", 10500, "how many random schedules TestSchedules plays")
+	shrinking = flag.Bool("shrink", true, "simplify a schedule that breaks a promise")
 	firstSeed = flag.Uint64("seed", 1, "the first seed of TestSchedules")
 )
 

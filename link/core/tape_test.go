@@ -101,7 +101,10 @@ func shrink(b []byte) []byte {
 // report fails the test with the simplest schedule found, and how to keep it.
 func report(t *testing.T, what string, tape []byte, broken string) {
 	t.Helper()
-	small := shrink(tape)
+	small := tape
+	if *shrinking {
+		small = shrink(tape)
+	}
 	var lines []string
 	again := runTape(small, newStats(), func(s string) { lines = append(lines, s) })
 	if len(lines) > 400 {
