@@ -1,0 +1,345 @@
+package dialer
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"linkproxy/dialer/route"
+	"linkproxy/link"
+	"linkproxy/state/identity"
+)
+
+// peer is one peer and its loop.
+type peer struct {
+	d    *Dialer
+	name string               // never changes
+	id   identity.Fingerprint // never changes
+	log  *slog.Logger
+
+	ctx   context.Context // ends with the dialer or with the peer's removal; races and links live on it
+	stop  context.CancelCauseFunc
+	inbox chan func(now time.Time) // what others want of the loop
+	gone  chan struct{}            // closed when the loop takes no more messages
+	wg    sync.WaitGroup           // attempts, moves, and links that are ending
+
+	// What follows is the loop's own.
+	conf       Peer
+	client     *link.Client // nil: none
+	since      time.Time    // of the link
+	state      state
+	names      map[uint64]string // routes of the link's carriers, by generation
+	budget     route.Budget
+	reconnect  route.Reconnect
+	race       *race
+	raceWon    bool            // a race was won since the carriers were last looked at
+	lastRace   []route.Attempt // of the last race that ended
+	lastRaceAt time.Time
+	lastEnd    error // why the last link ended
+	superseded bool
+	waits      []wait
+	waiting    bool // what the budget was told
+	seek       seek
+	inUse      uint64 // generation of the carrier in use, as last seen
+	standby    uint64 // generation of the carrier kept as standby; 0: none
+	moves      int    // planned moves and single dials under way: they own their carriers
+}
+
+// state is what a link's carriers are worth.
+type state uint8
+
+const (
+	down    state = iota // no carrier, or no link
+	suspect              // every carrier in doubt
+	up
+)
+
+func newPeer(d *Dialer, conf Peer) *peer {
+	p := &peer{
+		d: d, name: conf.Name, id: conf.ID, conf: conf, log: d.cfg.Log.With("peer", conf.Name),
+		inbox: make(chan func(time.Time)), gone: make(chan struct{}),
+	}
+	p.ctx, p.stop = context.WithCancelCause(d.ctx)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(conf.Name)) // never fails
+	p.reconnect.Rand = rand.New(rand.NewPCG(d.cfg.Seed, h.Sum64())).Float64
+	return p
+}
+
+// send hands f to the loop; false: the loop is gone.
+func (p *peer) send(f func(now time.Time)) bool {
+	select {
+	case p.inbox <- f:
+		return true
+	case <-p.gone:
+		return false
+	}
+}
+
+// ask has f run by the loop and waits until it has; the error is why it has not.
+func (p *peer) ask(ctx context.Context, f func(now time.Time)) error {
+	done := make(chan struct{})
+	select {
+	case p.inbox <- func(now time.Time) { f(now); close(done) }:
+		<-done
+		return nil
+	case <-p.gone:
+		return p.endedBy()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// endedBy is why the loop has ended.
+func (p *peer) endedBy() error { return context.Cause(p.ctx) }
+
+// remove ends the peer because the config no longer has it.
+func (p *peer) remove() { p.stop(removedError(p.name)) }
+
+// configure gives the peer a changed configuration.
+func (p *peer) configure(conf Peer) {
+	p.send(func(now time.Time) {
+		if p.conf.equal(conf) {
+			return
+		}
+		p.conf = conf
+		p.superseded = false
+		p.reconnect.Changed(now, "the config")
+		p.seek.reset()
+		if p.race != nil {
+			p.race.step(now, route.Joined{Routes: conf.Routes})
+		}
+	})
+}
+
+// loop owns the peer.
+func (p *peer) loop() {
+	defer p.d.wg.Done()
+	defer p.wg.Wait()
+	defer p.end()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var notify, done <-chan struct{}
+		if p.client != nil {
+			notify, done = p.client.Notify(), p.client.Done()
+		}
+		select {
+		case f := <-p.inbox:
+			f(time.Now())
+		case <-notify:
+		case <-done:
+		case <-timer.C:
+		case <-p.ctx.Done():
+			return
+		}
+		now := time.Now()
+		if wake := p.tend(now); wake.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(wake.Sub(now))
+		}
+	}
+}
+
+// end closes the link and stops all that runs.
+func (p *peer) end() {
+	close(p.gone)
+	if p.client == nil {
+		return
+	}
+	cause := p.endedBy()
+	if errors.Is(cause, ErrClosed) {
+		cause = link.ErrClosed
+	}
+	p.client.Revoke(cause)
+	p.client.Close()
+}
+
+// alarm collects the earliest of several times.
+type alarm struct{ at time.Time }
+
+func (a *alarm) add(t time.Time) {
+	if !t.IsZero() && (a.at.IsZero() || t.Before(a.at)) {
+		a.at = t
+	}
+}
+
+// tend brings the peer up to now, whatever has happened: it looks at levels, not at edges. It returns when to look again;
+// zero: when something happens.
+func (p *peer) tend(now time.Time) time.Time {
+	if p.race != nil {
+		p.race.tick(now)
+	}
+	if p.client != nil && p.client.Err() != nil {
+		p.linkEnded(now)
+	}
+	var st link.Status
+	if p.client != nil {
+		st = p.client.Status()
+	}
+	var wake alarm
+	p.observe(now, st)
+	p.expireWaits(now, &wake)
+	p.nag(now, &wake)
+	p.reach(now, st, &wake)
+	p.tendCarriers(now, st, &wake)
+	if p.race != nil {
+		wake.add(p.race.wake)
+	}
+	return wake.at
+}
+
+// observe notes what became of the link's carriers.
+func (p *peer) observe(now time.Time, st link.Status) {
+	next := stateOf(st)
+	if p.client == nil {
+		next = down
+	}
+	for _, c := range st.Carriers {
+		p.noteName(c.Gen, c.Name)
+	}
+	was, won := p.state, p.raceWon
+	p.state, p.raceWon = next, false
+	switch {
+	case next == up:
+		if was != up {
+			p.log.Info("connected", "route", activeOf(st).Name)
+		}
+		if was != up && !won && p.race == nil {
+			p.reconnect.Won(now) // a carrier in doubt has come back by itself
+		}
+	case p.client != nil && (next != was || won): // what a race has won and was lost at once is a loss too
+		p.log.Info("no carrier works", "in doubt", next == suspect, "streams", st.Streams)
+		p.reconnect.Lost(now)
+	}
+	p.updateWaits(now, was)
+}
+
+// stateOf sums a link up: one carrier that is not in doubt makes it up.
+func stateOf(st link.Status) state {
+	s := down
+	for _, c := range st.Carriers {
+		switch {
+		case !c.Attached:
+		case !c.Suspect:
+			return up
+		default:
+			s = suspect
+		}
+	}
+	return s
+}
+
+// activeOf is the carrier in use; zero: none.
+func activeOf(st link.Status) link.CarrierStatus {
+	for _, c := range st.Carriers {
+		if c.Active {
+			return c
+		}
+	}
+	return link.CarrierStatus{}
+}
+
+// noteName remembers the route of a carrier for as long as a switch may speak of it.
+func (p *peer) noteName(gen uint64, name string) {
+	p.names[gen] = name
+	if len(p.names) > namesKept {
+		maps.DeleteFunc(p.names, func(g uint64, _ string) bool { return g+namesKept/2 < gen })
+	}
+}
+
+// namesKept is how many generations back a carrier's route is remembered: a race takes a few, a status tells 32 switches.
+const namesKept = 256
+
+// connect makes sure that there is a link an app's stream can be opened on.
+func (p *peer) connect(now time.Time) {
+	if p.client != nil && p.client.Err() != nil {
+		p.linkEnded(now)
+	}
+	if p.client != nil && p.state == down && p.client.Status().Confirmed && p.client.Work() == (link.Work{}) {
+		p.drop(now) // lost and empty: the peer may have forgotten it, and a new one costs no more
+	}
+	if p.client != nil {
+		return
+	}
+	hold := p.conf.Hold
+	if hold == 0 {
+		hold = p.d.cfg.Hold
+	}
+	p.client = link.NewClient(link.ClientConfig{
+		Process: p.d.cfg.Process, Peer: p.id, Hold: hold, Pool: p.d.cfg.Pool, Log: p.log,
+	})
+	p.names, p.since = map[uint64]string{}, now
+	p.lastEnd = nil
+}
+
+// drop gives up a link that nobody needs.
+func (p *peer) drop(now time.Time) {
+	p.client.Revoke(link.ErrClosed)
+	p.linkEnded(now)
+	p.lastEnd = nil
+}
+
+// linkEnded takes an ended link off. Its streams have been reset with its own error already.
+func (p *peer) linkEnded(now time.Time) {
+	client := p.client
+	p.client, p.inUse, p.standby = nil, 0, 0
+	p.lastEnd = client.Err()
+	p.superseded = p.superseded || errors.Is(p.lastEnd, link.ErrSuperseded)
+	p.log.Info("the link has ended", "cause", p.lastEnd)
+	if p.race != nil {
+		p.race.step(now, route.Stop{Why: "the link has ended"})
+	}
+	if p.state != down {
+		p.state = down
+		p.reconnect.Lost(now)
+	}
+	p.wg.Add(1)
+	go p.bury(client)
+}
+
+// bury waits for an ended link's goroutines.
+func (p *peer) bury(c *link.Client) {
+	defer p.wg.Done()
+	c.Close()
+}
+
+// reach starts a race when one is due.
+func (p *peer) reach(now time.Time, st link.Status, wake *alarm) {
+	if p.client == nil || p.race != nil || p.state == up || p.superseded {
+		return
+	}
+	at, why, ok := p.nextRace(now, st)
+	if !ok {
+		return
+	}
+	if at.After(now) {
+		wake.add(at)
+		return
+	}
+	p.log.Debug("race", "why", why)
+	hurry := p.state == suspect || p.inUse != 0 || p.lastFailed()
+	p.startRace(now, false, route.RaceOptions{AllAtOnce: hurry, Budget: &p.budget})
+}
+
+// nextRace is when the next race is due while no carrier works.
+func (p *peer) nextRace(now time.Time, st link.Status) (at time.Time, why string, ok bool) {
+	streams := st.Streams > 0 && p.client.Work().Apps > 0
+	return p.reconnect.Next(now, streams, &p.budget)
+}
+
+// lastFailed says whether the last race brought no carrier.
+func (p *peer) lastFailed() bool {
+	for _, a := range p.lastRace {
+		if a.Outcome == route.Won {
+			return false
+		}
+	}
+	return len(p.lastRace) > 0
+}

@@ -1,0 +1,39 @@
+package dialer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+
+	"linkproxy/internal/sock"
+)
+
+// systemDial dials plain TCP: Multipath TCP's sockets refuse options that carriers need, and the link does its work. The
+// link's own signs of life keep a carrier from being idle for long, so the system's keep-alives are set by sock alone.
+func systemDial() func(context.Context, string, string) (net.Conn, error) {
+	d := &net.Dialer{KeepAlive: -1}
+	d.SetMultipathTCP(false)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		sock.Tune(conn)
+		return conn, nil
+	}
+}
+
+func systemResolve(ctx context.Context, host string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// isLocal says whether this machine's own stack refused to dial: nothing was sent, nobody was bothered.
+func isLocal(err error) bool {
+	for _, e := range errnosLocal {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
