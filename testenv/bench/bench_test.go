@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -223,8 +224,9 @@ func TestTarget(t *testing.T) {
 	up := dial()
 	up.Write(header(serviceSink, chunk, place))
 	var answers []byte
+	var sends sync.WaitGroup
 	for _, from := range []int64{place, place + chunk, place + 2*chunk + 1} { // the third lost a byte
-		p.send(up, from, chunk)
+		sends.Go(func() { p.send(up, from, chunk) })
 		var a [1]byte
 		if _, err := io.ReadFull(up, a[:]); err != nil {
 			t.Errorf("sink: %v", err)
@@ -234,6 +236,7 @@ func TestTarget(t *testing.T) {
 			break
 		}
 	}
+	sends.Wait() // the sink takes all, right or wrong
 	if string(answers) != "kkx" {
 		t.Errorf("sink answered %q, want kkx", answers)
 	}

@@ -90,7 +90,7 @@ func startLinkproxy(ctx context.Context, s *setup) (*tunnel, error) {
 func pairLinkproxy(ctx context.Context, s *setup, near, far *linkproxyEnd) error {
 	ctx, cancel := context.WithTimeout(ctx, startWait+time.Minute) // in which a pairing that fails says why
 	defer cancel()
-	out, err := output(ctx, far.env, far.args("host", "invite", "--print", "--address", address(s.far))...)
+	out, err := output(ctx, far.env, far.args("host", "invite", "--print")...)
 	if err != nil {
 		return err
 	}

@@ -122,6 +122,9 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	defer context.AfterFunc(ctx, ps.killAll)()
 
 	b := &bench{procs: ps, plan: planFor(o), progress: stderr, began: time.Now(), loadBefore: loadAverage(), results: results{}}
+	if o.quick {
+		b.note("This was a quick run, which shows that everything works. Its figures mean little.")
+	}
 	if most := (files - spareFiles) / 2; b.plan.idle > most {
 		b.note("Idle connections: %d instead of %d, because of the limit of open files (%d).", most, b.plan.idle, files)
 		b.plan.idle = most

@@ -9,6 +9,9 @@ import (
 // idleClients open the idle connections.
 const idleClients = 20
 
+// openLimit is how long opening them may take.
+const openLimit = 2 * time.Minute
+
 // memoryTime is what memory is expected to take, by experience: the connections of each tunnel, and the pauses.
 func (b *bench) memoryTime() time.Duration {
 	each := b.plan.settle + time.Duration(b.plan.idle)*time.Second/1000
@@ -42,7 +45,12 @@ func (b *bench) rest(ctx context.Context, k *kind, socks bool) error {
 			return err
 		}
 	}
-	j := job{Kind: "idle", Streams: idleClients, Max: b.plan.idle, For: b.plan.settle + time.Minute}
+	conns := b.plan.idle
+	if most := k.idleMost; most > 0 && most < conns {
+		b.note("%s: idle connections measured with %d instead of %d, which it takes too long to open.", k.name, most, conns)
+		conns = most
+	}
+	j := job{Kind: "idle", Streams: idleClients, Max: conns, For: b.plan.settle + openLimit}
 	nearRow, farRow := rowNear, rowFar
 	if socks {
 		j.Addr, j.SOCKS = t.socks, t.name
@@ -75,9 +83,11 @@ func (b *bench) perConnection(ctx context.Context, t *tunnel, j job) (near, far 
 		return 0, 0, err
 	}
 	defer b.procs.stop(p)
+	opened := time.Now()
 	if _, err := p.outcome(j, true); err != nil {
 		return 0, 0, err
 	}
+	b.say("%s: %d connections are open after %.1f s", t.kind.name, j.Max, time.Since(opened).Seconds())
 	if err := pause(ctx, b.plan.settle); err != nil {
 		return 0, 0, err
 	}

@@ -28,6 +28,7 @@ type kind struct {
 	programs []string
 	packages string // what to install when a program is missing
 	version  []string
+	idleMost int // most idle connections to measure memory with; 0: as planned
 	start    func(ctx context.Context, s *setup) (*tunnel, error)
 }
 
@@ -70,10 +71,11 @@ func kinds() []*kind {
 		{
 			key: "openssh", name: nameOpenSSH, start: startOpenSSH, version: []string{"ssh", "-V"},
 			programs: []string{"ssh", "sshd", "ssh-keygen"}, packages: "openssh-client and openssh-server",
+			idleMost: sshIdleMost,
 		},
 		{
 			key: "stunnel", name: "stunnel", start: startStunnel, version: []string{"stunnel4", "-version"},
-			programs: []string{"stunnel4"}, packages: "stunnel4",
+			programs: []string{"stunnel4"}, packages: "stunnel4", idleMost: stunnelIdleMost,
 		},
 		{
 			key: "shadowsocks", name: "shadowsocks", start: startShadowsocks, version: []string{"ss-server", "-h"},
@@ -211,6 +213,13 @@ func waitListening(addr string, p *proc) error {
 		}
 	}
 }
+
+// sshIdleMost is fewer than the others get, because ssh looks at all its channels each time one has something to do:
+// the first 1000 open in a few seconds, 5000 in more than a minute.
+const sshIdleMost = 1000
+
+// stunnelIdleMost is fewer, because a handshake of stunnel's takes ten times as long as another's.
+const stunnelIdleMost = 1000
 
 const sshCipher = "aes128-gcm@openssh.com"
 

@@ -139,9 +139,10 @@ func (b *bench) preface(out *bytes.Buffer) {
 	if len(b.versions) > 0 {
 		fmt.Fprintf(out, "Compared with: %s.\n", strings.Join(b.versions, "; "))
 	}
-	fmt.Fprintf(out, "\nMedians of %d rounds in which the tunnels take turns; in brackets the ratio to tls-relay, as the median of the\n"+
+	fmt.Fprintf(out, "\nMedians; rounds: %d, in which the tunnels take turns; in brackets the ratio to tls-relay, as the median of the\n"+
 		"ratios of the rounds. Everything runs on 127.0.0.1, encrypted with AES-128-GCM unless a tunnel chooses otherwise.\n"+
-		"Memory is measured once, on fresh tunnels with %d connections open, each after one echo.\n", b.rounds, b.plan.idle)
+		"Memory is measured once, on fresh tunnels with %d connections open, each after one echo; wake-ups over %v.\n",
+		b.rounds, b.plan.idle, b.plan.wakeUps)
 	for _, n := range b.notes {
 		fmt.Fprintf(out, "\n%s\n", n)
 	}

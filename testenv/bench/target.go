@@ -154,6 +154,7 @@ func (t *target) sink(c net.Conn, chunk, place int64) {
 		err := t.pattern.receive(c, buf, place, chunk)
 		if errors.Is(err, errWrongBytes) {
 			c.Write([]byte{chunkWrong})
+			io.Copy(io.Discard, c) // a close with bytes unread would overtake the answer
 		}
 		if err != nil {
 			return
