@@ -777,3 +777,51 @@ func FuzzOpening(f *testing.F) {
 		})
 	})
 }
+
+// TestReasonsComeBeforeTheResetOfTCP: a real socket that is closed with unread bytes resets, and the reset overtakes what was
+// written. The host reads on for a while instead.
+func TestReasonsComeBeforeTheResetOfTCP(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, stranger := testKey(t), testKey(t)
+	host := NewHost(HostConfig{
+		Key: key, Process: hostProcess, Trusted: func(identity.Fingerprint) bool { return false }, Handle: func(identity.Fingerprint, *Stream) {},
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 10 {
+			c, err := ln.Accept()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = host.ServeConn(context.Background(), c)
+		}
+	}()
+	for range 10 {
+		conn, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := Dial(t.Context(), conn, stranger, key.Fingerprint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &rawConn{Transport: tr}
+		_ = r.say(helloOf(client1), newFrame(1, 1, 0))
+		for range 10 {
+			_ = r.say(frame.Frame{Kind: frame.Data, Stream: 1, Data: make([]byte, 15<<10)})
+		}
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		if f, err := r.await(frame.Bye); err != nil || Code(f.Code) != CodeUnpaired {
+			t.Errorf("the reason: %+v, %v", f, err)
+		}
+		_ = r.Close()
+	}
+	<-done
+	_ = host.Close()
+	_ = ln.Close()
+}
