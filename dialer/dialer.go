@@ -111,13 +111,21 @@ func New(cfg Config) *Dialer {
 }
 
 // SetPeers replaces the peers. A peer that did not change keeps its link and its streams; so does one whose routes changed:
-// the next race uses the new ones, and a link over a route that is gone moves to another. The streams of a peer that is gone,
+// the next race uses the new ones, and a link over a route that is gone moves to another. A changed Hold is that of later
+// links. The streams of a peer that is gone,
 // or has another key, end with an error that says so.
 func (d *Dialer) SetPeers(peers []Peer) {
+	for _, p := range d.setPeers(peers) {
+		p.send(p.reload)
+	}
+}
+
+// setPeers starts and stops peers, and returns those that have a new configuration to take over.
+func (d *Dialer) setPeers(peers []Peer) (kept []*peer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.shut {
-		return
+		return nil
 	}
 	next := map[string]Peer{}
 	for _, p := range peers {
@@ -132,7 +140,8 @@ func (d *Dialer) SetPeers(peers []Peer) {
 	}
 	for name, n := range next {
 		if p := d.peers[name]; p != nil {
-			p.configure(n)
+			p.next.Store(&n)
+			kept = append(kept, p)
 			continue
 		}
 		p := newPeer(d, n)
@@ -140,6 +149,7 @@ func (d *Dialer) SetPeers(peers []Peer) {
 		d.wg.Add(1)
 		go p.loop()
 	}
+	return kept
 }
 
 // SetWait changes Config.Wait, also for the apps that wait already.

@@ -37,6 +37,33 @@ func TestLostCarrierIsReplacedAtOnce(t *testing.T) {
 	})
 }
 
+func TestHoldEndsAStreamAndTheDialling(t *testing.T) {
+	in(t, delays{lan: 5 * ms}, func(c *Config) { c.Hold = 10 * time.Minute }, func(t *testing.T, w *world) {
+		short, err := w.d.Dial(t.Context(), "devbox", echoTarget, OpenOptions{Hold: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		long := w.open(echoTarget)
+		_ = w.route(lan).Refuse(true)
+		w.route(lan).Reset()
+		cut := w.since()
+		if _, err := short.Read(make([]byte, 1)); !errors.Is(err, link.ErrHoldOver) {
+			t.Errorf("the short one ended with %v", err)
+		}
+		wantTime(t, "the short one ended", w.since()-cut, time.Minute)
+		if _, err := long.Read(make([]byte, 1)); !errors.Is(err, link.ErrHoldOver) {
+			t.Errorf("the long one ended with %v", err)
+		}
+		wantTime(t, "the long one ended", w.since()-cut, 10*time.Minute)
+		synctest.Wait()
+		w.dialled()
+		time.Sleep(time.Hour)
+		if d := w.dialled(); len(d) != 0 {
+			t.Errorf("dials: %v", d)
+		}
+	})
+}
+
 func TestBackoff(t *testing.T) {
 	in(t, delays{lan: 5 * ms}, nil, func(t *testing.T, w *world) {
 		w.open(echoTarget)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"linkproxy/dialer/route"
@@ -25,6 +26,7 @@ type peer struct {
 	ctx   context.Context // ends with the dialer or with the peer's removal; races and links live on it
 	stop  context.CancelCauseFunc
 	inbox chan func(now time.Time) // what others want of the loop
+	next  atomic.Pointer[Peer]     // the newest configuration; reload takes it over
 	gone  chan struct{}            // closed when the loop takes no more messages
 	wg    sync.WaitGroup           // attempts, moves, and links that are ending
 
@@ -101,20 +103,19 @@ func (p *peer) endedBy() error { return context.Cause(p.ctx) }
 // remove ends the peer because the config no longer has it.
 func (p *peer) remove() { p.stop(removedError(p.name)) }
 
-// configure gives the peer a changed configuration.
-func (p *peer) configure(conf Peer) {
-	p.send(func(now time.Time) {
-		if p.conf.equal(conf) {
-			return
-		}
-		p.conf = conf
-		p.superseded = false
-		p.reconnect.Changed(now, "the config")
-		p.seek.reset()
-		if p.race != nil {
-			p.race.step(now, route.Joined{Routes: conf.Routes})
-		}
-	})
+// reload takes the newest configuration over. On the loop.
+func (p *peer) reload(now time.Time) {
+	conf := *p.next.Load()
+	if p.conf.equal(conf) {
+		return
+	}
+	p.conf = conf
+	p.superseded = false
+	p.reconnect.Changed(now, "the config")
+	p.seek.reset()
+	if p.race != nil {
+		p.race.step(now, route.Joined{Routes: conf.Routes})
+	}
 }
 
 // loop owns the peer.
@@ -129,9 +130,9 @@ func (p *peer) loop() {
 		if p.client != nil {
 			notify, done = p.client.Notify(), p.client.Done()
 		}
+		var do func(now time.Time)
 		select {
-		case f := <-p.inbox:
-			f(time.Now())
+		case do = <-p.inbox:
 		case <-notify:
 		case <-done:
 		case <-timer.C:
@@ -139,6 +140,9 @@ func (p *peer) loop() {
 			return
 		}
 		now := time.Now()
+		if do != nil {
+			do(now)
+		}
 		if wake := p.tend(now); wake.IsZero() {
 			timer.Stop()
 		} else {
