@@ -27,6 +27,8 @@ type Carrier struct {
 
 	// Sending.
 	log      []sent // frames the peer has not SEEN, oldest first
+	logBase  []sent // the array that log is the tail of
+	want     int    // index of the oldest entry of log that wants to be SEEN; len(log): none does
 	sentN    uint64 // frames handed out
 	unseen   int    // stream bytes in log
 	flushed  int    // entries of log whose write has returned
@@ -78,6 +80,7 @@ type Carrier struct {
 	hedgeSeen   Time // when a copy made for a doubtful carrier was last SEEN here
 	lastPing    Time
 	keepIdle    time.Duration // how long it may be idle before a PING
+	keepMost    time.Duration // to which keepIdle grows; negative: no PING
 
 	bytesIn, bytesOut uint64
 }
@@ -104,7 +107,7 @@ type span struct {
 }
 
 func newCarrier(c *Core, gen uint64) *Carrier {
-	return &Carrier{c: c, gen: gen, say: map[uint64]bits{}, keepIdle: keepIdleFirst}
+	return &Carrier{c: c, gen: gen, say: map[uint64]bits{}, keepIdle: keepIdleFirst, keepMost: keepIdleMost}
 }
 
 // Gen is the carrier's generation.
@@ -351,17 +354,46 @@ func (k *Carrier) hedge(to *Carrier) {
 // oldest is the oldest frame that wants to be SEEN and since when it does: since its write returned, or, while that write
 // is blocked, since it began.
 func (k *Carrier) oldest() (e *sent, since Time, ok bool) {
-	for i := range k.log {
-		e := &k.log[i]
-		if !e.wants {
-			continue
-		}
-		if i < k.flushed {
-			return e, e.at, true
-		}
-		return e, k.writeAt, k.writing
+	if k.want == len(k.log) {
+		return nil, 0, false
 	}
-	return nil, 0, false
+	e = &k.log[k.want]
+	if k.want < k.flushed {
+		return e, e.at, true
+	}
+	return e, k.writeAt, k.writing
+}
+
+// remember appends e to the log. The room of entries that were SEEN is used again once it is half of the array, so that
+// neither a frame nor a SEEN costs in proportion to what is on its way.
+func (k *Carrier) remember(e sent) {
+	if free := cap(k.logBase) - cap(k.log); len(k.log) == cap(k.log) && free > 0 && free >= len(k.log) {
+		k.log = k.logBase[:copy(k.logBase[:len(k.log)], k.log)]
+	}
+	if k.want == len(k.log) && !e.wants {
+		k.want++
+	}
+	grows := len(k.log) == cap(k.log)
+	k.log = append(k.log, e)
+	if grows {
+		k.logBase = k.log
+	}
+}
+
+// forgetSeen drops the n oldest entries of the log.
+func (k *Carrier) forgetSeen(n int) {
+	k.log = k.log[n:]
+	k.flushed = max(0, k.flushed-n)
+	k.want = max(0, k.want-n)
+	for k.want < len(k.log) && !k.log[k.want].wants {
+		k.want++
+	}
+	if len(k.log) == 0 {
+		k.log = k.logBase[:0]
+		if cap(k.log) > 64 {
+			k.log, k.logBase = nil, nil // an idle carrier holds nothing
+		}
+	}
 }
 
 // b is B for frame e: see link.md, Signs of life.

@@ -41,7 +41,8 @@ func (c *Core) Advance(now Time) {
 		}
 		return
 	}
-	for _, k := range c.list() {
+	var few [8]*Carrier // what is done to one may remove others
+	for _, k := range append(few[:0], c.carriers...) {
 		if !k.dead && k.attached && !k.closing {
 			c.watch(now, k)
 		}
@@ -155,7 +156,7 @@ func (c *Core) ask(now Time, k *Carrier) {
 	}
 	if at, ok := c.pingAt(now, k); ok && now >= at && !k.pingDue {
 		if k.idleFor(now) >= k.keepIdle {
-			k.keepIdle = min(2*k.keepIdle, keepIdleMost)
+			k.keepIdle = min(2*k.keepIdle, k.keepMost)
 		}
 		k.pingDue = true
 		k.urge()
@@ -199,7 +200,19 @@ func (c *Core) pingAt(now Time, k *Carrier) (Time, bool) {
 	if c.tx() != k {
 		return k.lastRecv + standbyPing, true
 	}
-	return max(k.lastSend, k.lastRecv) + k.keepIdle, true
+	return max(k.lastSend, k.lastRecv) + k.keepIdle, k.keepMost >= 0
+}
+
+// SetKeepAlive bounds the idle time after which k is asked; it begins at 27 s or at most, and doubles up to most. Through
+// relays and NATs, which forget after 30 s, most is 27 s; zero: 110 s, for a path that bears it; negative: k is never asked.
+func (k *Carrier) SetKeepAlive(most time.Duration) {
+	if most == 0 {
+		most = keepIdleMost
+	}
+	k.keepMost = most
+	if most > 0 {
+		k.keepIdle = min(k.keepIdle, most)
+	}
 }
 
 // expire ends the streams whose hold time is over.

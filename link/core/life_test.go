@@ -299,6 +299,22 @@ func TestKeepAliveStretches(t *testing.T) {
 	}
 }
 
+func TestKeepAliveThroughARelay(t *testing.T) {
+	r, k, _ := idle(t)
+	k.SetKeepAlive(27 * sec)
+	last := max(k.lastSend, k.lastRecv)
+	for range 3 {
+		r.due(last + 27*sec)
+		r.wantSaid(k, "PING")
+		r.seen(k)
+		last = r.now
+	}
+	k.SetKeepAlive(-1)
+	if at, ok := r.c.Wake(r.now); ok {
+		t.Fatalf("asked at %v though that is off", at)
+	}
+}
+
 func TestHostSendsNoKeepAlive(t *testing.T) {
 	r := newRig(t, false)
 	k := r.carrier(frame.Active, 100*ms)

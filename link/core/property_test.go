@@ -227,11 +227,12 @@ func (w *world) mourn() {
 // that is the cores' part.
 func (w *world) settle() {
 	w.log("calm")
-	w.calm = true
 	for _, c := range w.conns {
 		c.pipe[0].hole, c.pipe[1].hole = false, false
 	}
 	w.attach(true)
+	w.settleAccepts()
+	w.calm = true
 	for range 200 {
 		for _, p := range w.pairs {
 			for i := range 2 {
@@ -249,6 +250,33 @@ func (w *world) settle() {
 		}
 	}
 	// finishCheck says what is missing.
+}
+
+// settleAccepts: the client learns of every target that has answered, though nothing else is said of its stream.
+func (w *world) settleAccepts() {
+	for _, p := range w.pairs {
+		if p.s[host] != nil && !p.damaged[host] {
+			p.s[host].Accept()
+		}
+	}
+	for range 300 {
+		w.pump()
+		if w.crashed || w.accepted() == nil {
+			return
+		}
+		w.sleep(time.Second)
+	}
+	w.fail("the client never learns that stream %d was accepted", w.accepted().id)
+}
+
+// accepted is a stream that was accepted and whose client does not know; nil: there is none.
+func (w *world) accepted() *pair {
+	for _, p := range w.pairs {
+		if p.s[host] != nil && p.s[host].accepted && !p.s[client].accepted && !p.damaged[host] && !p.damaged[client] {
+			return p
+		}
+	}
+	return nil
 }
 
 func (w *world) finished() bool {

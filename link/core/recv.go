@@ -146,11 +146,7 @@ func (c *Core) recvSeen(now Time, k *Carrier, f *frame.Frame) error {
 		k.rate.sample(now, k.delivered-last.delivered, now-last.refAt)
 		k.deliveredAt = now
 	}
-	k.flushed = max(0, k.flushed-n)
-	k.log = append(k.log[:0], k.log[n:]...)
-	if len(k.log) == 0 && cap(k.log) > 64 {
-		k.log = nil // an idle carrier holds nothing
-	}
+	k.forgetSeen(n)
 	if k.hole {
 		k.hole = false // judged anew by the oldest that is left
 		c.out.Changed = true

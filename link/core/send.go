@@ -87,7 +87,7 @@ func (k *Carrier) note(now Time, e sent) {
 	if !k.attached && k.c.newAt < 0 {
 		k.c.newAt = now
 	}
-	k.log = append(k.log, e)
+	k.remember(e)
 	k.sentN++
 }
 

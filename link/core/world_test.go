@@ -232,7 +232,7 @@ func (w *world) sleep(d time.Duration) {
 
 // pump does what the cores ask for until they ask for nothing.
 func (w *world) pump() {
-	for range 1000 {
+	for range 100 {
 		busy := false
 		for i, s := range w.side {
 			if s.c == nil {
@@ -261,6 +261,9 @@ func (w *world) pump() {
 			}
 			for _, st := range append(out.Readable, out.Writable...) {
 				busy = w.signalled(i, st) || busy
+			}
+			if at, ok := s.c.Wake(w.now); ok && at <= w.now {
+				busy = true // what was done just now may make something due
 			}
 		}
 		if !busy {
@@ -319,6 +322,13 @@ func (w *world) check() {
 			sum := 0
 			for j := range k.log {
 				sum += k.log[j].n
+			}
+			want := 0
+			for want < len(k.log) && !k.log[want].wants {
+				want++
+			}
+			if want != k.want {
+				w.fail("%s: carrier %d: the oldest that wants to be SEEN is %d, not %d", names[i], k.gen, want, k.want)
 			}
 			if sum != k.unseen || k.flushed > len(k.log) {
 				w.fail("%s: carrier %d has %d bytes un-SEEN, %d in its log (flushed %d of %d)", names[i], k.gen, k.unseen, sum, k.flushed, len(k.log))
