@@ -114,9 +114,15 @@ func endError(peer string, err error) *Error {
 		return own
 	}
 	e := &Error{Peer: peer, reason: reasonLost, cause: err, text: fmt.Sprintf("the connection to %s has ended: %v", peer, err)}
+	var classed interface{ Reason() string }
+	if errors.As(err, &classed) {
+		e.reason = classed.Reason()
+	}
 	switch {
 	case errors.Is(err, link.ErrSuperseded):
 		return supersededError(peer)
+	case e.reason == reasonBlocked:
+		e.Next = fmt.Sprintf("ask for a new invite from %s and pair again", peer)
 	case errors.Is(err, link.ErrClosed):
 		e.cause, e.text = errors.Join(ErrClosed, err), "linkproxy is stopping"
 	case errors.Is(err, link.ErrHoldOver):

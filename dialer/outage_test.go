@@ -365,9 +365,7 @@ func TestHostRestart(t *testing.T) {
 				go c.restart(w)
 				_, err := s.Read(make([]byte, 1))
 				wantTime(t, "reset", w.since()-at, c.reset)
-				if err == nil || errors.Is(err, io.EOF) {
-					t.Errorf("the stream ended with %v", err)
-				}
+				wantReason(t, err, "lost")
 				at = w.since()
 				echo(t, w.open(echoTarget), "y")
 				wantTime(t, "connected and echoed", w.since()-at, 40*ms)
@@ -427,6 +425,34 @@ func TestForgottenOnEveryRoute(t *testing.T) {
 			t.Errorf("the stream ended with %v", err)
 		}
 		wantTime(t, "given up", w.since(), 60*ms)
+	})
+}
+
+func TestRevokedIsTold(t *testing.T) {
+	in(t, delays{lan: 5 * ms}, nil, func(t *testing.T, w *world) {
+		w.handle = func(*link.Stream) {} // the target takes its time
+		open := make(chan error, 1)
+		go func() {
+			_, err := w.d.DialContext(t.Context(), "devbox", echoTarget)
+			open <- err
+		}()
+		time.Sleep(time.Second)
+		w.paired.Store(false)
+		w.host.Load().Revoke(w.key.Fingerprint())
+		err := <-open
+		wantTime(t, "told", w.since(), time.Second+5*ms)
+		wantReason(t, err, "blocked")
+		var end *link.EndError
+		if !errors.As(err, &end) || end.Code != link.CodeRevoked {
+			t.Errorf("error: %v", err)
+		}
+		_, err = w.d.DialContext(t.Context(), "devbox", echoTarget)
+		wantReason(t, err, "blocked")
+		w.dialled()
+		time.Sleep(time.Hour)
+		if d := w.dialled(); len(d) != 0 {
+			t.Errorf("dials: %v", d)
+		}
 	})
 }
 

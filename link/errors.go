@@ -63,10 +63,18 @@ var (
 	ErrHoldOver   = core.ErrHoldOver
 	ErrProtocol   = core.ErrProtocol
 	ErrReset      = core.ErrReset
-	ErrTooMany    = errors.New("link: too many streams at a time to this peer")
-	ErrUnknown    = errors.New("link: the peer no longer knows this session: it was restarted, or held it no longer")
-	ErrSuperseded = errors.New("link: a newer linkproxy with this machine's state took over")
+	ErrTooMany    = reasoned("link: too many streams at a time to this peer", "busy")
+	ErrUnknown    = reasoned("link: the peer no longer knows this session: it was restarted, or held it no longer", "lost")
+	ErrSuperseded = reasoned("link: a newer linkproxy with this machine's state took over", "superseded")
 )
+
+// reasonError is an error that has its class as a word, as an app's side wants it.
+type reasonError struct{ text, reason string }
+
+func reasoned(text, reason string) error { return &reasonError{text, reason} }
+
+func (e *reasonError) Error() string  { return e.text }
+func (e *reasonError) Reason() string { return e.reason }
 
 // RefusedError tells that the peer would not or could not reach the target.
 type RefusedError struct {
@@ -129,10 +137,21 @@ func (e *EndError) Error() string {
 	return "link: ended by the peer: " + e.Code.String()
 }
 
+// Reason is the class of the end as a word.
+func (e *EndError) Reason() string {
+	if e.Code == CodeRevoked {
+		return "blocked"
+	}
+	return "lost"
+}
+
 // ResetError is what reading or writing a stream returns after the peer has reset it.
 type ResetError struct{ Code Code }
 
 func (e *ResetError) Error() string { return "link: stream reset by the peer: " + e.Code.String() }
+
+// Reason is the class of the end as a word.
+func (e *ResetError) Reason() string { return "lost" }
 
 // Is makes a ResetError match ErrReset.
 func (e *ResetError) Is(target error) bool { return target == ErrReset }
