@@ -118,7 +118,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ps := &procs{dir: dir}
-	defer ps.close()
+	defer ps.killAll()
 	defer context.AfterFunc(ctx, ps.killAll)()
 
 	b := &bench{procs: ps, plan: planFor(o), progress: stderr, began: time.Now(), loadBefore: loadAverage(), results: results{}}

@@ -223,7 +223,8 @@ const stunnelIdleMost = 1000
 
 const sshCipher = "aes128-gcm@openssh.com"
 
-// privSepDir is a folder that sshd, run by root, wants to exist; the package's service makes it on start.
+// privSepDir is an empty folder that sshd, run by root, wants to exist; the package's service makes it on start. It
+// stays, because another sshd may have come to need it.
 const privSepDir = "/run/sshd"
 
 func startOpenSSH(ctx context.Context, s *setup) (*tunnel, error) {
@@ -259,7 +260,7 @@ func startOpenSSH(ctx context.Context, s *setup) (*tunnel, error) {
 		return nil, err
 	}
 	if me.Uid == "0" {
-		if err := s.procs.need(privSepDir); err != nil {
+		if err := os.MkdirAll(privSepDir, 0o755); err != nil {
 			return nil, err
 		}
 	}

@@ -25,21 +25,6 @@ type procs struct {
 	closed bool
 	count  int
 	live   []*proc
-	made   []string // folders outside dir, to be removed in the end
-}
-
-// need makes a folder that a program wants to exist, for as long as the run lasts.
-func (ps *procs) need(dir string) error {
-	err := os.Mkdir(dir, 0o755)
-	if errors.Is(err, os.ErrExist) {
-		return nil
-	}
-	if err == nil {
-		ps.mu.Lock()
-		ps.made = append(ps.made, dir)
-		ps.mu.Unlock()
-	}
-	return err
 }
 
 // proc is a process of a run.
@@ -198,14 +183,6 @@ func (p *proc) kill() {
 		}
 	}
 	_ = p.cmd.Process.Kill()
-}
-
-// close ends every process and removes what need has made.
-func (ps *procs) close() {
-	ps.killAll()
-	for _, dir := range ps.made {
-		_ = os.Remove(dir) // unless another has begun to use it
-	}
 }
 
 // killAll ends every process and lets no further one start. It may be called again, and while others wait for output.
