@@ -396,13 +396,20 @@ func (k *Carrier) forgetSeen(n int) {
 	}
 }
 
+// slowStart is the delivery rate, in bytes a second, that a carrier is trusted to have before one was measured: else the
+// first bulk on a slow uplink looked like silence.
+const slowStart = 64 << 10
+
 // b is B for frame e: see link.md, Signs of life.
 func (k *Carrier) b(e *sent) time.Duration {
-	d := k.rtt.base()
-	if r := k.rate.bytesPerSecond(); r > 0 {
-		d += time.Duration(float64(e.ahead) / r * float64(time.Second))
+	ahead, r := e.ahead, k.rate.bytesPerSecond()
+	if r == 0 {
+		r = slowStart
+		if ahead += e.n; ahead <= smallData {
+			ahead = 0
+		}
 	}
-	return d
+	return k.rtt.base() + time.Duration(float64(ahead)/r*float64(time.Second))
 }
 
 // CarrierStatus is what a status shows of a carrier.

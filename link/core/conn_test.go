@@ -285,7 +285,7 @@ func (w *world) answer(c *conn) {
 	c.told = true
 	f := frame.Frame{Kind: frame.AttachNo, Gen: c.ask.Gen}
 	forgot := w.side[host].c.err != nil
-	if forgot && c.ask.Kind == frame.New { // it held an empty link for long enough; NEW makes it anew
+	if forgot && c.ask.Kind == frame.New && !w.crashed { // it held an empty link for long enough; NEW makes it anew
 		w.side[host].c, w.side[host].epoch = w.newCore(host), 0
 		forgot = false
 	}

@@ -80,6 +80,31 @@ func TestSuspectAfterB(t *testing.T) {
 	}
 }
 
+func TestBytesAheadAreNoSilence(t *testing.T) {
+	r, k, s := idle(t)
+	r.write(s, 16<<10) // at 64 KiB a second, as long as nothing is known
+	n := k.log[k.want].n
+	if n < 15<<10 {
+		t.Fatalf("a frame of %d bytes", n)
+	}
+	r.due(1*sec + b100 + time.Duration(n)*sec/(64<<10))
+	if !k.suspect {
+		t.Fatal("not suspect")
+	}
+	r.at(r.now + 100*ms)
+	r.seen(k)
+	k.rate = rate{now: 1 << 20, since: r.now}
+	k.rtt = rtt{}
+	k.rtt.sample(r.now, 100*ms)
+	start := r.now
+	r.write(s, 1)
+	k.log[k.want].ahead = 512 << 10 // a bufferful was on its way: half a second
+	r.due(start + b100 + 500*ms)
+	if !k.suspect {
+		t.Fatal("not suspect")
+	}
+}
+
 func TestBlockedWriteIsSilence(t *testing.T) {
 	r, k, s := idle(t)
 	s.Write(r.now, []byte("x"))
