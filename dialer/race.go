@@ -81,7 +81,7 @@ func (r *race) won(a *attempt, move bool) {
 	st := r.client.Status()
 	in := activeOf(st)
 	if move && in.Gen != a.gen && in.Gen != 0 && !in.Suspect {
-		r.p.move(a.gen, nil)
+		r.p.move(r.client, a.gen, nil)
 	}
 }
 

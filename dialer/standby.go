@@ -86,7 +86,7 @@ func (p *peer) leave(now time.Time, st link.Status, in link.CarrierStatus, wake 
 		return false
 	}
 	if best, ok := p.bestOther(st, in); ok {
-		p.move(best.Gen, nil)
+		p.move(p.client, best.Gen, nil)
 		return true
 	}
 	if p.seek.next.After(now) {
@@ -200,11 +200,11 @@ func (p *peer) single(now time.Time, to route.Route, on func(time.Time, *attempt
 	})
 }
 
-// move takes the link to an attached carrier as planned. Done, if any, is told the outcome on the loop.
-func (p *peer) move(gen uint64, done func(error)) {
+// move takes a link to a carrier of its own as planned. Done, if any, is told the outcome on the loop.
+func (p *peer) move(c *link.Client, gen uint64, done func(error)) {
 	p.moves++
 	p.wg.Add(1)
-	go p.runMove(p.client, gen, done)
+	go p.runMove(c, gen, done)
 }
 
 var errMoveTimeout = errors.New("large segments do not pass")
@@ -270,7 +270,7 @@ func (p *peer) use(now time.Time, id string, done func(error)) {
 	}
 	for _, c := range st.Carriers {
 		if c.Attached && c.Name == id && !c.Suspect {
-			p.move(c.Gen, done)
+			p.move(p.client, c.Gen, done)
 			return
 		}
 	}
@@ -280,6 +280,6 @@ func (p *peer) use(now time.Time, id string, done func(error)) {
 			done(raceError(p.name, []route.Attempt{a.record}, ""))
 			return
 		}
-		p.move(a.gen, done)
+		p.move(a.client, a.gen, done)
 	})
 }

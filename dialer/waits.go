@@ -154,11 +154,21 @@ func (p *peer) failSome(now time.Time, before string, which func(wait) bool) {
 	p.tellWaiting(now)
 }
 
-// noRoute tells why no route works, from the last race that was run to its end, else from the one that runs.
+// noRoute tells why no route works, from the last race if it failed, else from the one that runs.
 func (p *peer) noRoute(now time.Time, before string) *Error {
-	attempts := p.lastRace
-	if !p.lastFailed() && p.race != nil {
+	var attempts []route.Attempt
+	switch {
+	case p.lastFailed():
+		attempts = p.lastRace
+	case p.race != nil:
 		attempts = p.race.sofar(now)
+	}
+	if len(attempts) == 0 && len(p.conf.Routes) > 0 {
+		return &Error{
+			Peer: p.name, reason: reasonNoRoute,
+			text: fmt.Sprintf("%sthe last connection to %s broke, and it was dialled too often lately to try at once", before, p.name),
+			Next: "it is tried again",
+		}
 	}
 	return raceError(p.name, attempts, before)
 }

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -80,6 +81,18 @@ func in(t *testing.T, delays map[route.Route]time.Duration, change func(*Config)
 		f(t, w)
 	})
 }
+
+// inWith is in for a change that needs the world: it is in w before anything is dialled.
+func inWith(t *testing.T, w **world, delays map[route.Route]time.Duration, change func(*Config), f func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		*w = newWorld(t, delays, change)
+		defer (*w).close()
+		f(t)
+	})
+}
+
+const isWindows = runtime.GOOS == "windows"
 
 func newWorld(t *testing.T, delays map[route.Route]time.Duration, change func(*Config)) *world {
 	w := &world{t: t, start: time.Now(), key: testKey(t), hostKey: testKey(t), handle: serve, log: new(bytes.Buffer)}
