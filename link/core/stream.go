@@ -60,23 +60,22 @@ type Stream struct {
 	Ctx any
 
 	// Sending.
-	out       sendBuf
-	sent      uint64 // bytes that were handed to a carrier
-	limit     uint64 // the peer's credit
-	ended     end
-	endCode   uint32
-	refused   bool   // host: the RESET is said as REFUSED
-	final     uint64 // where it ended
-	endAcked  bool
-	sendHeld  int // bytes of the pool charged for what is kept
-	queued    bool
-	blocked   bool // the app waits for room
-	openSeen  bool // client: the host has SEEN the OPEN
-	openOn    []uint64
-	accepted  bool // OPENED was said (host) or has come (client)
-	quietAt   Time // interactive or bulk: a bucket that leaks
-	volume    int
-	fatWrites bool // the last write was a large one
+	out      sendBuf
+	sent     uint64 // bytes that were handed to a carrier
+	limit    uint64 // the peer's credit
+	ended    end
+	endCode  uint32
+	refused  bool   // host: the RESET is said as REFUSED
+	final    uint64 // where it ended
+	endAcked bool
+	sendHeld int // bytes of the pool charged for what is kept
+	queued   bool
+	blocked  bool // the app waits for room
+	openSeen bool // client: the host has SEEN the OPEN
+	openOn   []uint64
+	accepted bool // OPENED was said (host) or has come (client)
+	quietAt  Time // interactive or bulk: a bucket that leaks
+	volume   int
 
 	// Receiving.
 	in        recvBuf

@@ -1,0 +1,330 @@
+package core
+
+import (
+	"testing"
+
+	"linkproxy/link/frame"
+)
+
+func TestKeystrokePassesBulk(t *testing.T) {
+	r, k, bulk := idle(t)
+	bulk.limit = 1 << 30
+	key := r.open(k)
+	bulk.Write(r.now, make([]byte, 100<<10))
+	bulk.interactive = false
+	bulk.queued, r.c.fast.list = false, nil // it counts as bulk from the start
+	bulk.enqueue()
+	b := r.c.Pull(r.now, k, nil) // one record of bulk leaves first
+	key.Write(r.now, []byte("x"))
+	r.keep(k, b)
+	r.took(k)
+	r.pump()
+	f := r.took(k)
+	i := 0
+	for i < len(f) && f[i].Kind != frame.Data {
+		i++
+	}
+	if f[i].Stream != key.ID {
+		t.Fatalf("the keystroke waits behind bulk: %v first", f[i])
+	}
+}
+
+func TestBulkIsToldFromInteractive(t *testing.T) {
+	r, _, s := idle(t)
+	if !s.interactive {
+		t.Fatal("a fresh stream is no bulk")
+	}
+	r.write(s, 32<<10)
+	if s.interactive {
+		t.Fatal("32 KiB at once are bulk")
+	}
+	r.now += 600 * ms // the bucket leaks 64 KiB a second
+	s.classify(r.now, 1)
+	if !s.interactive {
+		t.Fatal("still bulk")
+	}
+}
+
+func TestUnseenWindow(t *testing.T) {
+	r, k, s := idle(t)
+	s.limit = 1 << 30
+	s.Write(r.now, make([]byte, maxUnsent))
+	s.interactive = false
+	r.pump()
+	if k.unseen < 64<<10 || k.unseen > 64<<10+frame.Max {
+		t.Fatalf("%d bytes un-SEEN, the window is 64 KiB while no rate is known", k.unseen)
+	}
+	r.at(r.now + 100*ms)
+	r.seen(k)
+	// 64 KiB in 100 ms: 2 × 655 kB/s × 102 ms + 64 KiB.
+	w := 64<<10 + 2*int(float64(k.delivered)/0.1*0.102)
+	if got := k.window(); got < w-100 || got > w+100 {
+		t.Fatalf("window %d, want about %d", got, w)
+	}
+	if k.unseen == 0 {
+		t.Fatal("SEEN did not make it go on")
+	}
+}
+
+func TestFrameBytesFitFiftyMilliseconds(t *testing.T) {
+	_, k, _ := idle(t)
+	for _, test := range []struct{ rate, want int }{{0, frame.Max}, {1000, 1 << 10}, {100 << 10, 5 << 10}, {100 << 20, frame.Max}} {
+		k.rate = rate{now: float64(test.rate)}
+		if got := k.frameBytes(); got != test.want {
+			t.Errorf("at %d B/s: %d bytes a frame, want %d", test.rate, got, test.want)
+		}
+	}
+}
+
+func TestPlannedSwitchCopies(t *testing.T) {
+	r, k, o, key := pair2(t)
+	bulk := r.open(k)
+	bulk.limit, bulk.interactive = 1<<30, false
+	k.rate = rate{now: 100 << 20, since: r.now}
+	o.rate = rate{now: 100 << 20, since: r.now}
+	for range 6 { // more than may be copied
+		bulk.Write(r.now, make([]byte, 64<<10))
+		bulk.interactive = false
+		r.pump()
+	}
+	r.write(key, 10)
+	unseen := k.unseen
+	if unseen < 300<<10 {
+		t.Fatalf("only %d bytes un-SEEN", unseen)
+	}
+	r.took(k)
+	sent := bulk.sent
+	r.c.SwitchTo(r.now, o, true, "test")
+	r.pump()
+	r.wantSaid(k, "SWITCH DRAIN")
+	var first, copied uint64
+	next := uint64(0)
+	for _, f := range r.took(o) {
+		if f.Kind != frame.Data {
+			continue
+		}
+		if first == 0 {
+			first = f.Stream
+		}
+		if f.Stream == bulk.ID {
+			if f.Offset != next && f.Offset != sent {
+				t.Fatalf("copies out of order: %d after %d", f.Offset, next)
+			}
+			next = f.Offset + uint64(len(f.Data))
+			if f.Offset >= sent {
+				continue
+			}
+		}
+		copied += uint64(len(f.Data))
+	}
+	if first != key.ID {
+		t.Fatal("the interactive stream was not copied first")
+	}
+	if copied > 256<<10 || copied < 200<<10 {
+		t.Fatalf("%d bytes copied, want close to 256 KiB", copied)
+	}
+	r.c.Dead(r.now, k) // now the new one answers for the rest
+	r.seen(o)
+	r.pump()
+	r.seen(o)
+	var total uint64
+	for _, f := range r.took(o) {
+		total += uint64(len(f.Data))
+	}
+	if total+copied < uint64(unseen) {
+		t.Fatalf("%d + %d bytes of %d were said again", copied, total, unseen)
+	}
+}
+
+func TestOpenGoesBeforeAnythingElseOnEachCarrier(t *testing.T) {
+	r, k, o, _ := pair2(t)
+	s, _ := r.c.Open(r.now, "t:1", 0, 0)
+	r.write(s, 3)
+	r.wantSaid(k, "OPEN DATA")
+	r.c.SwitchTo(r.now, o, true, "test")
+	r.pump()
+	r.wantSaid(o, "SWITCH OPEN DATA")
+	s.CloseWrite()
+	r.pump()
+	r.wantSaid(o, "FIN") // said once on this one
+	r.seen(o)
+	p := r.carrier(frame.Standby, 100*ms)
+	r.took(p)
+	r.c.SwitchTo(r.now, p, false, "test")
+	r.pump()
+	for _, f := range r.took(p) {
+		if f.Kind == frame.Open && f.Stream == s.ID {
+			t.Fatal("OPEN again though it was SEEN")
+		}
+	}
+}
+
+func TestOpenGoesBeforeDataInARace(t *testing.T) {
+	r := newRig(t, true)
+	s, _ := r.c.Open(0, "t:1", 0, 0)
+	r.write(s, 20<<10)
+	a, _ := r.c.Begin(0, frame.Active, 0, 100*ms)
+	b, _ := r.c.Begin(0, frame.Active, 0, 100*ms)
+	r.pump()
+	for _, k := range []*Carrier{a, b} {
+		f := r.took(k)
+		n := 0
+		for i, f := range f {
+			if (i == 0) != (f.Kind == frame.Open) {
+				t.Fatalf("carrier %d: frame %d is %v", k.gen, i, f.Kind)
+			}
+			n += len(f.Data)
+		}
+		if n != 16<<10 {
+			t.Fatalf("carrier %d carries %d bytes before it is accepted", k.gen, n)
+		}
+	}
+	r.c.Accepted(0, b)
+	r.pump()
+	n := uint64(16 << 10)
+	for _, f := range r.took(b) {
+		if f.Kind == frame.Data {
+			if f.Offset != n {
+				t.Fatalf("goes on at %d, not at %d", f.Offset, n)
+			}
+			n += uint64(len(f.Data))
+		}
+	}
+	if n != 20<<10 {
+		t.Fatalf("sent up to %d", n)
+	}
+	r.wantSaid(a, "")
+}
+
+func TestStateOfARaceIsSaidWithItsNewestValue(t *testing.T) {
+	r, k, s := idle(t)
+	r.must(r.recv(k, data(s.ID, 0, 30<<10)))
+	r.c.Dead(r.now, k)
+	s.Write(r.now, make([]byte, 20<<10)) // exhausts what a candidate may carry
+	o, _ := r.c.Begin(r.now, frame.Active, 0, 100*ms)
+	r.pump()
+	s.Peek()
+	s.Discard(r.now, 30<<10)
+	r.pump()
+	r.c.Accepted(r.now, o)
+	r.pump()
+	limit := uint64(0)
+	for _, f := range r.took(o) {
+		if f.Kind == frame.State {
+			limit = f.Limit
+		}
+	}
+	if limit != s.granted || limit <= 32<<10 {
+		t.Fatalf("the last STATE grants %d, not %d", limit, s.granted)
+	}
+}
+
+func TestSwitchToADeadCarrierWakesTheOneThatServes(t *testing.T) {
+	r := newRig(t, false)
+	a := r.carrier(frame.Active, 100*ms)
+	b := r.carrier(frame.Standby, 100*ms)
+	s := r.open(a)
+	s.limit = 1 << 30
+	s.Write(r.now, make([]byte, maxUnsent))
+	s.interactive = false
+	r.pump() // fills a's window
+	r.took(a)
+	r.took(b)
+	r.must(r.recv(b, frame.Frame{Kind: frame.Switch, Epoch: 9, Gen: 77, Keep: frame.Keep{}}))
+	if r.c.tx() != b {
+		t.Fatal("not on the highest generation that lives")
+	}
+	if len(r.took(b)) < 5 {
+		t.Fatal("it was not told that it serves")
+	}
+}
+
+func TestEpochsAndGenerationsOnlyGrow(t *testing.T) {
+	r := newRig(t, false)
+	a := r.carrier(frame.Active, 100*ms)
+	b := r.carrier(frame.Standby, 100*ms)
+	sw := func(epoch uint64, k *Carrier) {
+		r.must(r.recv(a, frame.Frame{Kind: frame.Switch, Epoch: epoch, Gen: k.gen}))
+	}
+	sw(5, b)
+	sw(4, a)
+	sw(5, a)
+	if r.c.tx() != b {
+		t.Fatal("an older decision was obeyed")
+	}
+	sw(6, a)
+	if r.c.tx() != a {
+		t.Fatal("a newer decision was not obeyed")
+	}
+	for _, test := range []struct {
+		gen  uint64
+		keep frame.Keep
+		want bool
+	}{
+		{b.gen, frame.Keep{}, false}, // attached already
+		{9, frame.Keep{Below: 10, List: []uint64{a.gen, 7, 9}}, true},
+		{7, frame.Keep{Below: 8, List: []uint64{a.gen, b.gen, 7}}, true}, // began earlier, came later
+		{8, frame.Keep{Below: 9, List: []uint64{8}}, false},              // the client no longer knows it
+		{12, frame.Keep{Below: 12}, true},
+	} {
+		_, ok := r.c.Admit(r.now, &frame.Frame{Gen: test.gen, Role: frame.Standby, Keep: test.keep}, 0)
+		if ok != test.want {
+			t.Fatalf("generation %d with %v: admitted %v", test.gen, test.keep, ok)
+		}
+		if test.gen == 9 && (!b.dead || a.dead) {
+			t.Fatal("keep closed the wrong carriers")
+		}
+	}
+	if !a.dead {
+		t.Fatal("a carrier that the client no longer knows lives")
+	}
+}
+
+func TestFirstOfARaceServes(t *testing.T) {
+	r := newRig(t, false)
+	admit := func(gen, epoch uint64) *Carrier {
+		k, ok := r.c.Admit(r.now, &frame.Frame{Gen: gen, Role: frame.Active, Epoch: epoch}, 0)
+		if !ok {
+			t.Fatal("not admitted")
+		}
+		return k
+	}
+	first := admit(2, 1)
+	admit(1, 1)
+	admit(3, 1)
+	if r.c.tx() != first {
+		t.Fatal("not the first that arrived")
+	}
+	if k := admit(4, 2); r.c.tx() != k {
+		t.Fatal("a later race was not obeyed")
+	}
+}
+
+func TestClientTellsOfADeadStandby(t *testing.T) {
+	r, k, o, _ := pair2(t)
+	epoch := r.c.epoch
+	r.c.Dead(r.now, o)
+	r.pump()
+	f := r.wantSaid(k, "SWITCH")
+	if f[0].Gen != k.gen || f[0].Epoch <= epoch || f[0].Keep.Holds(o.gen) || !f[0].Keep.Holds(k.gen) {
+		t.Fatalf("%+v", f[0])
+	}
+}
+
+func TestKeepNeverNamesTooMany(t *testing.T) {
+	r := newRig(t, true)
+	var all []*Carrier
+	for range 40 {
+		k, _ := r.c.Begin(0, frame.Standby, 0, 0)
+		all = append(all, k)
+	}
+	keep := r.c.known()
+	if len(keep.List) > frame.MaxKeep {
+		t.Fatalf("%d generations", len(keep.List))
+	}
+	for _, k := range all {
+		if !keep.Holds(k.gen) {
+			t.Fatalf("generation %d would be closed", k.gen)
+		}
+	}
+}
