@@ -22,8 +22,9 @@ type small struct {
 	acct  [2]*account
 	conns [3]smallConn
 	s     [2]*Stream
-	left  string // events that may still happen, a letter each
-	got   [2]int // bytes read
+	more  [2]*Stream // a second stream, without bytes
+	left  string     // events that may still happen, a letter each
+	got   [2]int     // bytes read
 	fin   [2]bool
 	cut   [2]bool // the direction from this side was ended early
 	wrote [2]int
@@ -48,7 +49,7 @@ type scenario struct {
 // Letters: C H write at client, host; c h close there (without the letter the client closes with its last write, the host when
 // it has read everything); A accept; X R abort by client, host; T stop by client; F refuse; P planned, U unplanned switch to
 // carrier 1, B planned, V unplanned back to 0; K carrier 0 dies for the client, L for the host; M N carrier 1; D E doubt about
-// carrier 0 at client, host; r the host reads; 0 1 2 attach of that carrier.
+// carrier 0 at client, host; r the host reads; O a second stream; 0 1 2 attach of that carrier.
 var scenarios = []scenario{
 	{name: "planned switch", events: "CPKL", write: 1},
 	{name: "unplanned switch", events: "CUKL", write: 1},
@@ -75,6 +76,9 @@ var scenarios = []scenario{
 	{name: "race", events: "C01", write: 1, race: true},
 	{name: "race with a death", events: "C01KL", write: 1, race: true},
 	{name: "abort in a race", events: "CX01", write: 1, race: true},
+	{name: "two streams", events: "cOKL", write: 0},
+	{name: "two streams and a switch", events: "cOU", write: 0},
+	{name: "two streams, one aborted", events: "XOKL", write: 0},
 	{name: "everything at once", events: "CHhPUBKLD", write: 1},
 }
 
@@ -190,10 +194,14 @@ func (w *small) pump() {
 			}
 			out := c.Take()
 			for _, s := range out.Incoming {
-				if w.s[host] != nil {
-					panic(failure("the stream reached the target twice"))
+				came := &w.s[host]
+				if s.ID > 1 {
+					came = &w.more[host]
 				}
-				w.s[host] = s
+				if *came != nil {
+					panic(failure("a stream reached the target twice"))
+				}
+				*came = s
 			}
 			for _, k := range out.Closed {
 				busy = true
@@ -378,6 +386,9 @@ func (w *small) act(e byte, sc scenario) {
 		w.side[e-'D'].doubt(still, k)
 	case '0', '1', '2':
 		w.attach(int(e - '0'))
+	case 'O':
+		w.more[client], _ = w.side[client].Open(still, "t", 0, 0)
+		w.more[client].CloseWrite()
 	}
 }
 
@@ -418,11 +429,29 @@ func (w *small) check(sc scenario) {
 			s.CloseWrite()
 		}
 	}
+	if s := w.more[host]; s != nil {
+		if eof, _ := s.ReadEnd(); eof {
+			s.CloseWrite()
+		}
+	}
+	for _, s := range w.more {
+		if s == nil {
+			continue
+		}
+		if _, err := s.ReadEnd(); err != nil {
+			panic(failure(fmt.Sprintf("second stream: %v though nobody ended it", err)))
+		}
+	}
 	w.pump()
 }
 
 // finished is what must hold once nothing more can happen.
 func (w *small) finished() {
+	for d, s := range w.more {
+		if s != nil && !s.retired || (s == nil) != (w.more[client] == nil) {
+			panic(failure(fmt.Sprintf("%s: the second stream never ends, or never came in", names[d])))
+		}
+	}
 	for d, s := range w.s {
 		if s == nil {
 			if !w.cut[client] {
@@ -462,7 +491,10 @@ func (w *small) key(seed maphash.Seed) uint64 {
 				put("p%d-%d%v,", p.from, p.to, p.hedge)
 			}
 		}
-		if s := w.s[d]; s != nil {
+		for _, s := range []*Stream{w.s[d], w.more[d]} {
+			if s == nil {
+				continue
+			}
 			put("S%d %d %d %d %d%v%v %v%v%v %d;%d %d %d %d %d %v%v%v %v%v;", s.out.base, s.out.end, s.sent, s.limit, s.ended, s.refused, s.endAcked, s.queued, s.openSeen, s.openOn, s.final, s.in.next, s.in.read, s.granted, s.peerEnd, s.peerFinal, s.stopped, s.stopCame, s.accepted, s.retired, s.interactive)
 			for _, p := range s.in.pieces {
 				put("g%d+%d,", p.off, len(p.b))
