@@ -15,7 +15,8 @@ type sendBuf struct {
 	base   uint64 // first byte kept: everything before is acknowledged
 	end    uint64 // bytes written so far
 	chunks []sendChunk
-	lent   int // bytes of the last chunk's free tail that are lent to a reader of the app's socket
+	first  [1]sendChunk // where chunks begins: a keystroke costs no allocation
+	lent   int          // bytes of the last chunk's free tail that are lent to a reader of the app's socket
 }
 
 type sendChunk struct {
@@ -39,6 +40,9 @@ func (s *sendBuf) tail(want int) []byte {
 		if c := &s.chunks[k-1]; c.n < len(c.b) {
 			return c.b[c.n:]
 		}
+	}
+	if s.chunks == nil {
+		s.chunks = s.first[:0]
 	}
 	s.chunks = append(s.chunks, sendChunk{off: s.end, b: s.mem.Get(want)})
 	return s.chunks[len(s.chunks)-1].b
@@ -101,9 +105,10 @@ type recvBuf struct {
 	read   uint64 // bytes the app took
 	next   uint64 // bytes received without a gap
 	queue  []recvChunk
-	lossy  bool    // bytes were dropped that the app had not read
-	peeked bool    // the app holds peeked bytes of what is in queue now
-	pieces []piece // beyond next, sorted, not overlapping, none touching next
+	first  [1]recvChunk // where queue begins
+	lossy  bool         // bytes were dropped that the app had not read
+	peeked bool         // the app holds peeked bytes of what is in queue now
+	pieces []piece      // beyond next, sorted, not overlapping, none touching next
 }
 
 type recvChunk struct {
@@ -149,6 +154,9 @@ func (s *recvBuf) append(p []byte) {
 	for len(p) > 0 {
 		k := len(s.queue)
 		if k == 0 || s.queue[k-1].w == len(s.queue[k-1].b) {
+			if s.queue == nil {
+				s.queue = s.first[:0]
+			}
 			s.queue = append(s.queue, recvChunk{b: s.mem.Get(len(p)), pooled: true})
 			k++
 		}

@@ -480,9 +480,20 @@ func (s *Stream) widen(now Time) {
 // --- sending queues
 
 // queue is a first-in first-out list of streams.
-type queue struct{ list []*Stream }
+type queue struct {
+	list []*Stream
+	base []*Stream // the array of an earlier list, to be used again
+}
 
-func (q *queue) push(s *Stream) { q.list = append(q.list, s) }
+func (q *queue) push(s *Stream) {
+	if q.list == nil {
+		q.list = q.base[:0]
+	}
+	q.list = append(q.list, s)
+	if len(q.list) == 1 {
+		q.base = q.list
+	}
+}
 
 func (q *queue) pop() *Stream {
 	s := q.list[0]
