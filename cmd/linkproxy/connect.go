@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os/signal"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
@@ -35,22 +37,33 @@ func (w *world) cmdConnect() *cli.Command {
 }
 
 func (w *world) connect(ctx context.Context, target string, alone bool) error {
+	// ssh ends its ProxyCommand with SIGHUP: a link of its own must still be given up in words, or the host would hold it.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer stop()
+	err := w.carry(ctx, target, alone)
+	if ctx.Err() != nil {
+		return &exitCode{proxy.ExitOther, nil} // told to stop: nothing to tell
+	}
+	return connectExit(err)
+}
+
+// carry is connect without its exit code.
+func (w *world) carry(ctx context.Context, target string, alone bool) error {
 	if !alone {
 		conn, err := control.NewClient(w.state, "up").Connect(ctx, target)
 		if err == nil {
-			return connectExit(proxy.Stdio(ctx, w.in, w.out, conn))
+			return proxy.Stdio(ctx, w.in, w.out, conn)
 		}
 		if !errors.Is(err, control.ErrNotRunning) {
-			return connectExit(err)
+			return err
 		}
 	}
 	conn, closeAll, err := w.connectAlone(ctx, target)
 	if err != nil {
-		return connectExit(err)
+		return err
 	}
-	err = proxy.Stdio(ctx, w.in, w.out, conn)
-	closeAll()
-	return connectExit(err)
+	defer closeAll()
+	return proxy.Stdio(ctx, w.in, w.out, conn)
 }
 
 // connectAlone opens a stream over a link of this process.
