@@ -35,8 +35,13 @@ func (w *world) cmdHost() *cli.Command {
 			if _, err := args(c, 0, 0, "host, or host invite|clients|status|drop"); err != nil {
 				return err
 			}
-			return w.runHost(c.Context)
+			fault, err := plantedFault(c.String("break"))
+			if err != nil {
+				return err
+			}
+			return w.runHost(c.Context, fault)
 		},
+		Flags: []cli.Flag{&cli.StringFlag{Name: "break", Hidden: true}}, // for `linkproxy demo` only
 		Subcommands: []*cli.Command{
 			w.cmdInvite(), w.cmdClients(),
 			{
@@ -58,7 +63,7 @@ func (w *world) cmdHost() *cli.Command {
 	}
 }
 
-func (w *world) runHost(ctx context.Context) error {
+func (w *world) runHost(ctx context.Context, fault string) error {
 	cfg, err := w.loadConfig()
 	if err != nil {
 		return err
@@ -83,6 +88,7 @@ func (w *world) runHost(ctx context.Context) error {
 	h := host.New(host.Config{
 		Key: key, Process: link.Process{Instance: inst.ID, Boot: inst.Boot}, Trust: trust,
 		Invites: identity.OpenInvites(w.state, key.Fingerprint()), Policy: policy, StateDir: w.state, Log: w.log,
+		BreakReplay: fault == faultReplay,
 	})
 	r := &hostRun{w: w, h: h, cfg: cfg, since: time.Now()}
 	defer r.close()
