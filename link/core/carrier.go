@@ -168,10 +168,7 @@ func (k *Carrier) again(e *sent, hedge bool) {
 	}
 	if b := bitOf(e.kind); b != 0 {
 		k.tell(e.stream, b)
-	}
-	if e.kind == frame.Switch {
-		k.switchDue = true
-	}
+	} // A SWITCH is not said again: whenever a carrier ends, a newer one is.
 }
 
 // carry puts stream bytes on the list to be sent here again, joined to the last span where they follow it.
@@ -400,16 +397,17 @@ func (k *Carrier) forgetSeen(n int) {
 // first bulk on a slow uplink looked like silence.
 const slowStart = 64 << 10
 
-// b is B for frame e: see link.md, Signs of life.
+// b is B for frame e: see docs/wire.md, Signs of life. What lay ahead of e counts as far as it takes longer than a round
+// trip: on a trickle the measured rate is only what the app had to send, and what was ahead is one round trip's worth of it.
 func (k *Carrier) b(e *sent) time.Duration {
-	ahead, r := e.ahead, k.rate.bytesPerSecond()
+	ahead, r, free := e.ahead, k.rate.bytesPerSecond(), k.rtt.minRTT()
 	if r == 0 {
-		r = slowStart
+		r, free = slowStart, 0
 		if ahead += e.n; ahead <= smallData {
 			ahead = 0
 		}
 	}
-	return k.rtt.base() + time.Duration(float64(ahead)/r*float64(time.Second))
+	return k.rtt.base() + max(0, time.Duration(float64(ahead)/r*float64(time.Second))-free)
 }
 
 // CarrierStatus is what a status shows of a carrier.

@@ -100,6 +100,8 @@ type Core struct {
 	counts     Counts
 	switches   []SwitchRecord
 	lastByte   Time
+	lively     bool // somebody converses, as of livelyAt
+	livelyAt   Time
 }
 
 // Out is what the caller has to do after a call: wake writers, tell apps, close connections. Take empties it.

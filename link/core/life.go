@@ -200,7 +200,21 @@ func (c *Core) pingAt(now Time, k *Carrier) (Time, bool) {
 	if c.tx() != k {
 		return k.lastRecv + standbyPing, true
 	}
+	if c.elsewhere(k) {
+		return now, true
+	}
 	return max(k.lastSend, k.lastRecv) + k.keepIdle, k.keepMost >= 0
+}
+
+// elsewhere says that stream bytes came on another carrier since k, the one in use, last brought anything or was asked: the
+// host may be in doubt of k, of which only the client can let go, and which it has no other reason to ask.
+func (c *Core) elsewhere(k *Carrier) bool {
+	for _, o := range c.carriers {
+		if o != k && !o.dead && o.lastData > max(k.lastRecv, k.lastPing) {
+			return true
+		}
+	}
+	return false
 }
 
 // SetKeepAlive bounds the idle time after which k is asked; it begins at 27 s or at most, and doubles up to most. Through

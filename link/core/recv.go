@@ -95,7 +95,11 @@ func (c *Core) ack(now Time, k *Carrier, f *frame.Frame) {
 	if at := now + delay; k.ackAt == 0 || at < k.ackAt {
 		k.ackAt = at
 	}
-	if delay == 0 || k.recvBytes >= ackBytes || k.recvN-k.saidN >= maxUnsaid {
+	most := ackBytes
+	if c.lively {
+		most = frame.Max - frame.DataOverhead - controlRoom
+	}
+	if delay == 0 || k.recvBytes >= most || k.recvN-k.saidN >= maxUnsaid {
 		k.urge()
 	}
 }
@@ -281,6 +285,9 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 		if n := s.in.next - before; n > 0 {
 			s.c.counts.BytesIn += n
 			s.c.lastByte = now
+			if s.taken.add(now, int(n)) < bulkVolume {
+				s.c.converse(now, len(f.Data))
+			}
 			s.readable()
 			s.unwanted()
 		}

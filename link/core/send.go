@@ -26,6 +26,7 @@ func (c *Core) Pull(now Time, k *Carrier, b []byte) []byte {
 	if c.err != nil {
 		return b
 	}
+	c.lively = c.lively && now < c.livelyAt+livelyTime
 	data := c.hasData(k)
 	if !k.urgent && !data && (k.ackAt == 0 || now < k.ackAt) {
 		return b
@@ -205,7 +206,29 @@ func (k *Carrier) openFirst(now Time, b []byte, s *Stream) []byte {
 // window is how many un-SEEN stream bytes k may have: twice what the route holds and 64 KiB. The 2 ms stand for what a
 // busy machine adds to a round trip that is itself shorter.
 func (k *Carrier) window() int {
-	return 2*k.rate.during(k.rtt.minRTT()+2*time.Millisecond) + 64<<10
+	r := k.rtt.minRTT()
+	if !k.c.lively {
+		return 2*k.rate.during(r+2*time.Millisecond) + 64<<10
+	}
+	if r > localRTT {
+		r *= 2
+	}
+	return k.rate.during(r) + 32<<10
+}
+
+// While somebody converses beside bulk, bulk may not queue ahead of keystrokes: then there is no allowance for a busy
+// machine, acknowledgements come with every record, and a write takes one. On a local network, where the round trip is
+// far shorter than what a queue of 64 KiB takes, not even twice what the route holds.
+const (
+	livelyTime = 500 * time.Millisecond
+	localRTT   = 2 * time.Millisecond
+)
+
+// converse notes a frame of a conversation.
+func (c *Core) converse(now Time, bytes int) {
+	if bytes <= smallData {
+		c.lively, c.livelyAt = true, now
+	}
 }
 
 // frameBytes bounds one DATA so that it holds the carrier for at most 50 ms at the measured rate.
@@ -218,6 +241,9 @@ func (k *Carrier) frameBytes() int {
 
 // FlushBytes is how much may be gathered for one write, for the same 50 ms.
 func (k *Carrier) FlushBytes() int {
+	if k.c.lively {
+		return frame.Max
+	}
 	return max(frame.Max, min(4*frame.Max, k.rate.during(50*time.Millisecond)))
 }
 
@@ -298,13 +324,14 @@ func (k *Carrier) pullSpan(now Time, b []byte, list *[]span) ([]byte, bool) {
 	if n <= 0 {
 		return b, false
 	}
-	d := s.out.at(p.from, min(n, int(p.to-p.from)))
-	if k.c.cfg.BreakReplay && len(d) > 1 {
-		d = d[1:]
+	n = min(n, int(p.to-p.from))
+	at := p.from
+	if k.c.cfg.BreakReplay && n > 1 {
+		at, n = at+1, n-1
 	}
-	b = k.data(now, b, s, p.from, d, p.hedge)
-	k.c.counts.Repeated += uint64(len(d))
-	p.from += uint64(len(d))
+	b = k.data(now, b, sent{stream: s.ID, off: p.from, n: n, hedge: p.hedge}, s, at)
+	k.c.counts.Repeated += uint64(n)
+	p.from += uint64(n)
 	if p.from >= p.to {
 		*list = (*list)[1:]
 	}
@@ -329,12 +356,12 @@ func (k *Carrier) pullNew(now Time, b []byte, q *queue) ([]byte, bool) {
 	}
 	q.pop()
 	s.queued = false
-	d := s.out.at(s.sent, min(n, int(min(s.out.end, s.limit)-s.sent)))
+	n = min(n, int(min(s.out.end, s.limit)-s.sent))
 	from := s.sent
-	s.sent += uint64(len(d))
-	s.c.counts.BytesOut += uint64(len(d))
+	s.sent += uint64(n)
+	s.c.counts.BytesOut += uint64(n)
 	k.share(span{s, from, s.sent, true})
-	b = k.data(now, b, s, from, d, !k.attached)
+	b = k.data(now, b, sent{stream: s.ID, off: from, n: n, hedge: !k.attached}, s, from)
 	s.enqueue()
 	if s.ended == finished && s.sent == s.out.end {
 		s.say(sayFin)
@@ -377,13 +404,23 @@ func (k *Carrier) share(p span) {
 	}
 }
 
-// data appends one DATA and logs it.
-func (k *Carrier) data(now Time, b []byte, s *Stream, off uint64, d []byte, hedge bool) []byte {
-	b = frame.AppendData(b, s.ID, off, d)
-	k.note(now, sent{kind: frame.Data, stream: s.ID, off: off, n: len(d), hedge: hedge})
-	k.unseen += len(d)
+// data appends one DATA, whose bytes lie at offset at of s, and logs it as e.
+func (k *Carrier) data(now Time, b []byte, e sent, s *Stream, at uint64) []byte {
+	b, start := frame.BeginData(b, e.stream, e.off)
+	for left := e.n; left > 0; {
+		d := s.out.at(at, left)
+		b = append(b, d...)
+		at, left = at+uint64(len(d)), left-len(d)
+	}
+	frame.EndData(b, start)
+	if s.interactive {
+		k.c.converse(now, e.n)
+	}
+	e.kind = frame.Data
+	k.note(now, e)
+	k.unseen += e.n
 	if !k.attached {
-		k.budget -= len(d)
+		k.budget -= e.n
 	}
 	return b
 }

@@ -304,10 +304,21 @@ const (
 
 // classify keeps a leaky bucket of what the app writes.
 func (s *Stream) classify(now Time, n int) {
-	leak := (now - s.quietAt).Seconds() * bulkLeak
-	s.volume = max(0, s.volume-int(min(leak, 1<<30))) + n
-	s.quietAt = now
-	s.interactive = s.volume < bulkVolume && s.Priority == 0
+	s.interactive = s.written.add(now, n) < bulkVolume && s.Priority == 0
+}
+
+// bucket is a volume that leaks.
+type bucket struct {
+	level int
+	at    Time
+}
+
+// add puts n bytes in and returns what is there then.
+func (b *bucket) add(now Time, n int) int {
+	leak := (now - b.at).Seconds() * bulkLeak
+	b.level = max(0, b.level-int(min(leak, 1<<30))) + n
+	b.at = now
+	return b.level
 }
 
 // CloseWrite ends the app's direction with FIN.
