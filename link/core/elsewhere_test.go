@@ -34,6 +34,7 @@ func TestDataElsewhereAsksTheCarrierInUse(t *testing.T) {
 	if !k.suspect {
 		t.Fatal("the carrier in use is not suspect")
 	}
+	r.skip(r.now + rtt)
 	r.seen(o) // the PING that went there as a hedge: it delivers
 	at, _ = k.silentAt(2)
 	r.skip(at)
