@@ -333,8 +333,15 @@ func (c *cutter) use(f *flight) error {
 	return c.w.upStatus.Use(c.ctx, "devbox", other)
 }
 
-// finish ends the cutting, prints what was cut and checks that it was enough.
+// finish is report for a program that has ended: it must have left nothing on the link.
 func (w *world) finish(cs ...*cutter) {
+	w.t.Helper()
+	w.report(cs...)
+	w.noStreamLeft()
+}
+
+// report ends the cutting, prints what was cut and checks that it was enough.
+func (w *world) report(cs ...*cutter) {
 	w.t.Helper()
 	var made []madeCut
 	for _, c := range cs {
@@ -360,5 +367,4 @@ func (w *world) finish(cs ...*cutter) {
 	if len(cuts) < cutsWanted {
 		w.t.Errorf("%d cuts were made while bytes were in flight, %d are wanted", len(cuts), cutsWanted)
 	}
-	w.noStreamLeft()
 }
