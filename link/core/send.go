@@ -208,7 +208,7 @@ func (k *Carrier) openFirst(now Time, b []byte, s *Stream) []byte {
 func (k *Carrier) window() int {
 	r := k.rtt.minRTT()
 	if !k.c.lively {
-		return 2*k.rate.during(r+2*time.Millisecond) + 64<<10
+		return 2*k.rate.during(r+100*time.Microsecond) + 64<<10
 	}
 	if r > localRTT {
 		r *= 2

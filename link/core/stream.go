@@ -73,9 +73,8 @@ type Stream struct {
 	blocked  bool // the app waits for room
 	openSeen bool // client: the host has SEEN the OPEN
 	openOn   []uint64
-	accepted bool // OPENED was said (host) or has come (client)
-	quietAt  Time // interactive or bulk: a bucket that leaks
-	volume   int
+	accepted bool   // OPENED was said (host) or has come (client)
+	written  bucket // interactive or bulk, by what the app writes
 
 	// Receiving.
 	in        recvBuf
@@ -90,6 +89,7 @@ type Stream struct {
 	stopCame  bool
 	roundRead uint64 // window growth: where and when the running round began
 	roundAt   Time
+	taken     bucket // interactive or bulk, by what the peer sends
 
 	interactive  bool
 	uncounted    bool // host: beyond the key's bound, refused

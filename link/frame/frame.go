@@ -148,15 +148,18 @@ var (
 	ErrMalformed = errors.New("frame: malformed")
 )
 
-// AppendData appends a DATA frame. It is the one frame with a fast path: everything else is rare.
-func AppendData(b []byte, stream, offset uint64, p []byte) []byte {
-	start := len(b)
+// BeginData appends a DATA frame without its bytes: the caller appends them and calls EndData with start. It is the one
+// frame with a fast path, as everything else is rare; its bytes may come from several places.
+func BeginData(b []byte, stream, offset uint64) (_ []byte, start int) {
+	start = len(b)
 	b = append(b, byte(Data), 0, 0)
 	b = binary.AppendUvarint(b, stream)
-	b = binary.AppendUvarint(b, offset)
-	b = append(b, p...)
+	return binary.AppendUvarint(b, offset), start
+}
+
+// EndData completes the frame that BeginData began at start.
+func EndData(b []byte, start int) {
 	binary.BigEndian.PutUint16(b[start+1:], uint16(len(b)-start-Header))
-	return b
 }
 
 // Append appends f's encoding to b. The caller keeps a frame within Max.

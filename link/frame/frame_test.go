@@ -275,12 +275,20 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
+// appendData is BeginData, the bytes, EndData.
+func appendData(b []byte, stream, offset uint64, p []byte) []byte {
+	b, start := BeginData(b, stream, offset)
+	b = append(b, p...)
+	EndData(b, start)
+	return b
+}
+
 func TestAppendDataIsAppend(t *testing.T) {
 	f := Frame{Kind: Data, Stream: 77, Offset: 1 << 40, Data: []byte("bytes")}
-	if a, b := Append(nil, &f), AppendData(nil, f.Stream, f.Offset, f.Data); !bytes.Equal(a, b) {
+	if a, b := Append(nil, &f), appendData(nil, f.Stream, f.Offset, f.Data); !bytes.Equal(a, b) {
 		t.Fatalf("%x, %x", a, b)
 	}
-	most := AppendData(nil, maxUint, maxUint, make([]byte, Max-DataOverhead))
+	most := appendData(nil, maxUint, maxUint, make([]byte, Max-DataOverhead))
 	if n, err := Parse(most, &f); n != Max || err != nil {
 		t.Fatalf("the largest DATA: %d, %v", n, err)
 	}
@@ -318,7 +326,7 @@ func BenchmarkData(b *testing.B) {
 	b.ReportAllocs()
 	b.SetBytes(int64(len(p)))
 	for b.Loop() {
-		buf = AppendData(buf[:0], 1, 1<<30, p)
+		buf = appendData(buf[:0], 1, 1<<30, p)
 		if n, err := Parse(buf, &f); n == 0 || err != nil {
 			b.Fatal(err)
 		}
@@ -342,7 +350,7 @@ func TestNoAllocations(t *testing.T) {
 	var f Frame
 	frames := []Frame{{Kind: State}, {Kind: Seen, Count: 5}, {Kind: Ping}, {Kind: Fin}}
 	if n := testing.AllocsPerRun(100, func() {
-		buf = AppendData(buf[:0], 1, 2, p)
+		buf = appendData(buf[:0], 1, 2, p)
 		for i := range frames {
 			buf = Append(buf, &frames[i])
 		}
