@@ -56,9 +56,9 @@ func TestUnseenWindow(t *testing.T) {
 	}
 	r.at(r.now + 100*ms)
 	r.seen(k)
-	// 64 KiB in 100 ms: 2 × 655 kB/s × 102 ms + 64 KiB.
-	w := 64<<10 + 2*int(float64(k.delivered)/0.1*0.102)
-	if got := k.window(); got < w-100 || got > w+100 {
+	// Twice what the route holds and 64 KiB; what is added to the round trip for a busy machine is little beside 100 ms.
+	w := 2*int(k.delivered) + 64<<10
+	if got := k.window(); got < w || got > w+w/20 {
 		t.Fatalf("window %d, want about %d", got, w)
 	}
 	if k.unseen == 0 {
