@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"linkproxy/link/core"
@@ -17,11 +18,18 @@ type carrier struct {
 	t    *Transport
 	name string
 
-	wake chan struct{} // one slot: the core has something to write
+	wake chan struct{} // one slot: it is the writer's turn to write
 	done chan struct{} // closed by stop
 	once sync.Once
+	turn atomic.Int32 // whether somebody writes: see signal
 
-	opening    []byte        // written before anything the core says
+	// Owned by whoever has the turn to write.
+	opening  []byte  // written before anything the core says
+	lent     *[]byte // the buffer that records are sealed into
+	sealed   bool    // it holds records that are not all written
+	finished bool    // CLOSE is written
+	failed   error   // writing has failed
+
 	answer     chan answer   // client: one slot, how the host answered
 	proven     chan struct{} // client: closed once a large segment has passed both ways
 	greeted    bool          // client, reader only: HELLO has come
@@ -46,14 +54,53 @@ func newCarrier(l *Link, k *core.Carrier, t *Transport, name string, opening []b
 	return c
 }
 
+// The turn to write: at most one goroutine seals and writes records at a time.
+const (
+	idle  int32 = iota
+	busy        // somebody writes
+	again       // somebody writes, and has to look once more before it stops
+)
+
+// signal sees that what the core has to say gets written: by who writes at present, else by the caller if it offers its
+// own time, which spares a change of goroutines, else by the writer.
+func (c *carrier) signal(own bool) {
+	for {
+		switch c.turn.Load() {
+		case idle:
+			if !c.turn.CompareAndSwap(idle, busy) {
+				continue
+			}
+			if own && c.t.out.nowait != nil {
+				c.writeNow()
+			} else {
+				signal(c.wake)
+			}
+			return
+		case busy:
+			if c.turn.CompareAndSwap(busy, again) {
+				return
+			}
+		default:
+			return
+		}
+	}
+}
+
+// rest ends a turn; false: there is more to look at.
+func (c *carrier) rest() bool {
+	if c.turn.CompareAndSwap(busy, idle) {
+		return true
+	}
+	c.turn.Store(busy)
+	return false
+}
+
 // start runs c; the caller has counted its two goroutines in l.wg. rest is what was read behind the opening already.
 func (c *carrier) start(rest []byte) {
-	c.signal()
+	c.signal(false)
 	go c.write()
 	go c.read(rest)
 }
-
-func (c *carrier) signal() { signal(c.wake) }
 
 // stop cuts the connection; its goroutines end by themselves.
 func (c *carrier) stop() {
@@ -85,7 +132,8 @@ var (
 	gathers = sync.Pool{New: func() any { b := make([]byte, 0, 5*frame.Max); return &b }}
 )
 
-// write sends what the core has to say, whole records at a time, until the carrier ends.
+// write sends what the core has to say, whole records at a time, until the carrier ends. It waits for the connection, as
+// nobody else does.
 func (c *carrier) write() {
 	defer c.l.wg.Done()
 	for {
@@ -94,17 +142,40 @@ func (c *carrier) write() {
 		case <-c.done:
 			return
 		}
-		finished, err := c.flushAll()
-		if err != nil {
-			c.awaitReason()
-			c.fail(err)
-			return
+		for {
+			if c.failed == nil && !c.finished {
+				c.flush(true)
+			}
+			if c.failed != nil {
+				c.awaitReason()
+				c.fail(c.failed)
+				return
+			}
+			if c.finished {
+				_ = c.t.closeWrite() // the reader waits for the other side's end, or the core cuts it
+				return
+			}
+			if c.rest() {
+				break
+			}
 		}
-		if finished {
-			_ = c.t.closeWrite() // the reader waits for the other side's end, or the core cuts it
+	}
+}
+
+// ownRounds bounds how long somebody who only came by writes for all.
+const ownRounds = 4
+
+// writeNow writes as far as that needs no waiting; the writer does the rest.
+func (c *carrier) writeNow() {
+	for range ownRounds {
+		if !c.flush(false) {
+			break
+		}
+		if c.rest() {
 			return
 		}
 	}
+	signal(c.wake)
 }
 
 // awaitReason lets the reader of a carrier that is not yet accepted find out why, after a write has failed: the host says
@@ -124,30 +195,48 @@ func (c *carrier) awaitReason() {
 	}
 }
 
-// flushAll writes until the core has nothing more to say. Buffers are held only meanwhile.
-func (c *carrier) flushAll() (finished bool, err error) {
+// flush writes until the core has nothing more to say and reports whether it came to that; buffers are held only
+// meanwhile. Without wait it stops as soon as the connection takes no more, or after some rounds.
+func (c *carrier) flush(wait bool) bool {
 	rec := records.Get().(*[frame.Max]byte)
 	defer records.Put(rec)
-	gather := gathers.Get().(*[]byte)
-	c.t.out.begin(*gather)
-	defer func() { *gather = c.t.out.end(); gathers.Put(gather) }()
-	for {
-		n, err := c.gather(rec)
-		if err != nil || n == 0 {
-			return false, err
+	if c.lent == nil {
+		c.lent = gathers.Get().(*[]byte)
+		c.t.out.begin(*c.lent)
+	}
+	for round := 0; wait || round < ownRounds; round++ {
+		if !c.sealed {
+			n, err := c.gather(rec)
+			if err != nil {
+				c.failed = err
+				return false
+			}
+			if n == 0 {
+				*c.lent = c.t.out.end()
+				gathers.Put(c.lent)
+				c.lent = nil
+				return true
+			}
+			c.sealed = true
 		}
-		if err := c.t.out.flush(); err != nil {
-			return false, err
+		done, err := c.t.out.flush(wait)
+		if err != nil {
+			c.failed = err
 		}
+		if !done {
+			return false
+		}
+		c.sealed = false
 		c.l.mu.Lock()
 		now := c.l.now()
 		c.l.core.Wrote(now, c.k)
-		finished := c.k.Finished()
+		c.finished = c.k.Finished()
 		c.l.unlock(now)
-		if finished {
-			return true, nil
+		if c.finished {
+			return false
 		}
 	}
+	return false
 }
 
 // gather seals records until a write's worth is there or the core has no more.
@@ -215,6 +304,7 @@ type reader struct {
 	small []byte
 	large *[largeRead]byte
 	n     int // bytes in use
+	last  int // bytes of the last read
 	full  bool
 }
 
@@ -235,7 +325,7 @@ func (r *reader) free() []byte {
 }
 
 func (r *reader) filled(n int) {
-	r.full = n == len(r.buf())-r.n
+	r.last, r.full = n, n == len(r.buf())-r.n
 	r.n += n
 }
 
@@ -252,7 +342,7 @@ func (r *reader) consume(n int) {
 	b := r.buf()
 	copy(b, b[n:r.n])
 	r.n -= n
-	if r.large != nil && r.n == 0 && !r.full {
+	if r.large != nil && r.n == 0 && r.last < smallRead {
 		r.release()
 	}
 }
@@ -283,7 +373,7 @@ func (c *carrier) take(r *reader) error {
 		c.provenTold = true
 		close(c.proven)
 	}
-	l.unlock(now)
+	l.unlockOwn(now)
 	r.consume(used)
 	if ended != nil {
 		code := CodeGivenUp

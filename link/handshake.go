@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"linkproxy/link/frame"
@@ -168,7 +169,7 @@ func (t *Transport) refuse(frames []byte) {
 	if _, err := t.tls.Write(frames); err != nil {
 		return
 	}
-	_ = t.out.flush()
+	_, _ = t.out.flush(true)
 	_ = t.closeWrite()
 	buf := make([]byte, 4<<10)
 	for n := 0; n < refuseBytes; {
@@ -183,7 +184,7 @@ func (t *Transport) refuse(frames []byte) {
 // closeWrite says that nothing follows.
 func (t *Transport) closeWrite() error {
 	err := t.tls.CloseWrite()
-	if ferr := t.out.flush(); err == nil {
+	if _, ferr := t.out.flush(true); err == nil {
 		err = ferr
 	}
 	if c, ok := t.raw.(interface{ CloseWrite() error }); ok {
@@ -209,13 +210,14 @@ type outConn struct {
 
 	bounded bool // this and left are the reader's
 	left    int
+	nowait  syscall.RawConn // nil: it cannot be written to without waiting
 
 	mu     sync.Mutex // guards the following; not held while writing
 	gather bool
 	buf    []byte
 }
 
-func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c} }
+func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c, nowait: rawOf(c)} }
 
 // Read implements net.Conn for TLS.
 func (c *outConn) Read(p []byte) (int, error) {
@@ -250,19 +252,25 @@ func (c *outConn) begin(buf []byte) {
 	c.mu.Unlock()
 }
 
-// flush sends what was gathered. Only one goroutine flushes.
-func (c *outConn) flush() error {
+// flush sends what was gathered and reports whether all of it went; without wait some may be left. Only one goroutine
+// flushes.
+func (c *outConn) flush(wait bool) (done bool, err error) {
 	c.mu.Lock()
 	b := c.buf
 	c.mu.Unlock()
-	if len(b) == 0 {
-		return nil
+	n := 0
+	switch {
+	case len(b) == 0:
+		return true, nil
+	case wait:
+		n, err = c.Conn.Write(b)
+	default:
+		n, err = tryWrite(c.nowait, b)
 	}
-	_, err := c.Conn.Write(b)
 	c.mu.Lock()
-	c.buf = append(c.buf[:0], c.buf[len(b):]...) // an alert of the reading side may have come meanwhile
-	c.mu.Unlock()
-	return err
+	defer c.mu.Unlock()
+	c.buf = append(c.buf[:0], c.buf[n:]...) // an alert of the reading side may have come meanwhile
+	return n == len(b), err
 }
 
 // end lets writes go straight through again and returns the buffer.

@@ -450,7 +450,8 @@ func testAttachesWait(t *testing.T) {
 			t.Errorf("%d waited %v", k, d)
 		}
 	}
-	if early < perSecond-1 || early > perSecond || took[100*time.Millisecond] != 1 || took[900*time.Millisecond] != 1 || took[attachWait] != n-2*perSecond+1 {
+	if early < perSecond-1 || early > perSecond || took[100*time.Millisecond] != 1 || took[900*time.Millisecond] != 1 ||
+		took[attachWait] < n-2*perSecond || took[attachWait] > n-2*perSecond+1 { // the one that left may have had any place
 		t.Errorf("waits: %v", took)
 	}
 }

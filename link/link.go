@@ -72,7 +72,12 @@ type effects struct {
 }
 
 // unlock ends a step of the core: it takes what the step asks for, releases the mutex and does it.
-func (l *Link) unlock(now core.Time) {
+func (l *Link) unlock(now core.Time) { l.finish(now, false) }
+
+// unlockOwn is unlock by a goroutine that offers to write by itself what the step has to say.
+func (l *Link) unlockOwn(now core.Time) { l.finish(now, true) }
+
+func (l *Link) finish(now core.Time, own bool) {
 	e := outs.Get().(*effects)
 	l.core.TakeInto(&e.Out)
 	for _, s := range e.Incoming {
@@ -100,7 +105,7 @@ func (l *Link) unlock(now core.Time) {
 		poke = true
 	}
 	l.mu.Unlock()
-	l.deliver(e, poke)
+	l.deliver(e, poke, own)
 	if ended {
 		close(l.done)
 		signal(l.notify)
@@ -114,10 +119,7 @@ func clearCalls(c []func()) []func() {
 	return c[:0]
 }
 
-func (l *Link) deliver(e *effects, poke bool) {
-	for _, k := range e.Wake {
-		k.Ctx.(*carrier).signal()
-	}
+func (l *Link) deliver(e *effects, poke, own bool) {
 	for _, k := range e.Closed {
 		k.Ctx.(*carrier).stop()
 	}
@@ -129,6 +131,9 @@ func (l *Link) deliver(e *effects, poke bool) {
 	}
 	if e.Changed {
 		signal(l.notify)
+	}
+	for _, k := range e.Wake {
+		k.Ctx.(*carrier).signal(own)
 	}
 }
 

@@ -239,7 +239,7 @@ func (st *Stream) step(f func(now core.Time)) {
 	st.l.mu.Lock()
 	now := st.l.now()
 	f(now)
-	st.l.unlock(now)
+	st.l.unlockOwn(now)
 }
 
 // Read implements net.Conn.
@@ -306,10 +306,10 @@ func (st *Stream) WriteAvailable(w io.Writer) (int64, error) {
 		now := st.l.now()
 		st.s.Discard(now, n)
 		if err != nil {
-			st.l.unlock(now)
+			st.l.unlockOwn(now)
 			return done, &writeFailed{err}
 		}
-		st.l.unlock(now)
+		st.l.unlockOwn(now)
 		st.l.mu.Lock()
 	}
 }
@@ -337,7 +337,7 @@ func (st *Stream) Write(p []byte) (int, error) {
 		n := st.s.Write(now, p[done:])
 		done += n
 		if done == len(p) {
-			st.l.unlock(now)
+			st.l.unlockOwn(now)
 			return done, nil
 		}
 		wait := st.waitRoom()
@@ -359,8 +359,9 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 	waiter, _ := r.(interface{ WaitReadable() error })
 	var done int64
 	want := smallBuffer
+	flowing := false // the last read filled its buffer: most likely there is more
 	for {
-		if waiter != nil {
+		if waiter != nil && !flowing {
 			if err := waiter.WaitReadable(); err != nil {
 				return done, err
 			}
@@ -372,8 +373,9 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 		n, err := r.Read(b)
 		st.step(func(now core.Time) { st.s.Grow(now, n) })
 		done += int64(n)
+		flowing = n == len(b)
 		switch {
-		case n == len(b):
+		case flowing:
 			want = largeBuffer
 		case n < smallBuffer/2:
 			want = smallBuffer

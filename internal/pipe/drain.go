@@ -17,8 +17,9 @@ type readiness interface {
 // drainState is guarded by copier.mu. Only a copy with a readiness peer uses it.
 type drainState struct {
 	used    bool // the way down is drained by callbacks
-	running bool // a drainDown goroutine lives
-	over    bool // no further one may start
+	running bool // somebody drains
+	over    bool // nobody may start any more
+	arming  bool // drainNow waits for more: if that is there already, a goroutine takes over
 }
 
 func (c *copier) startDown() {
@@ -28,6 +29,7 @@ func (c *copier) startDown() {
 		return
 	}
 	c.drain.used = true
+	c.nowait = nowaitOf(c.down.dst)
 	c.arm(r)
 }
 
@@ -43,11 +45,40 @@ func (c *copier) arm(r readiness) {
 		if start {
 			c.drain.running = true
 		}
+		now := c.nowait != nil && !c.drain.arming && !c.down.dropping
 		c.mu.Unlock()
-		if start {
+		switch {
+		case !start:
+		case now:
+			c.drainNow(r)
+		default:
 			go c.drainDown(r)
 		}
 	})
+}
+
+// drainNow carries what is there in the goroutine that brought it, as far as the app takes it without waiting; that spares
+// a change of goroutines for each record. A goroutine does whatever else there is to do.
+func (c *copier) drainNow(r readiness) {
+	n, err := r.WriteAvailable(c.nowait)
+	c.down.n += n
+	if err != nil {
+		go c.drainDown(r)
+		return
+	}
+	c.mu.Lock()
+	c.drain.running = false
+	over := c.drain.over
+	c.drain.arming = true
+	c.mu.Unlock()
+	if over {
+		close(c.downDone)
+		return
+	}
+	c.arm(r)
+	c.mu.Lock()
+	c.drain.arming = false
+	c.mu.Unlock()
 }
 
 // drainDown carries what is there now and ends; the next byte starts another one.

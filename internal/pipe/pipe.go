@@ -62,6 +62,7 @@ func copyAfter(app, peer net.Conn, head func() ([]byte, error), linger time.Dura
 type copier struct {
 	up, down   direction
 	downDone   chan struct{}
+	nowait     io.Writer // writes to the app without waiting; nil: that cannot be done
 	lingerTime time.Duration
 
 	mu      sync.Mutex

@@ -78,6 +78,9 @@ func (s *fakeStream) WriteAvailable(w io.Writer) (int64, error) {
 	s.mu.Unlock()
 	if len(b) > 0 {
 		if n, werr := w.Write(b); werr != nil {
+			s.mu.Lock()
+			s.in = append(b[n:len(b):len(b)], s.in...) // what w did not take is still there
+			s.mu.Unlock()
 			return int64(n), &writeFailure{werr}
 		}
 	}

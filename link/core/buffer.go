@@ -34,10 +34,13 @@ func (s *sendBuf) append(p []byte) {
 	}
 }
 
+// minTail is the least room worth a read of its own where much more is wanted.
+const minTail = 4 << 10
+
 // tail returns free room behind end, at least one byte; grow makes it part of the stream.
 func (s *sendBuf) tail(want int) []byte {
 	if k := len(s.chunks); k > 0 {
-		if c := &s.chunks[k-1]; c.n < len(c.b) {
+		if c := &s.chunks[k-1]; len(c.b)-c.n >= min(want, minTail) {
 			return c.b[c.n:]
 		}
 	}
@@ -151,13 +154,14 @@ func (s *recvBuf) put(off uint64, p []byte) bool {
 // append takes bytes that follow next.
 func (s *recvBuf) append(p []byte) {
 	s.next += uint64(len(p))
+	size := len(p) // also for the rest of a large frame: small buffers in between would become small writes
 	for len(p) > 0 {
 		k := len(s.queue)
 		if k == 0 || s.queue[k-1].w == len(s.queue[k-1].b) {
 			if s.queue == nil {
 				s.queue = s.first[:0]
 			}
-			s.queue = append(s.queue, recvChunk{b: s.mem.Get(len(p)), pooled: true})
+			s.queue = append(s.queue, recvChunk{b: s.mem.Get(size), pooled: true})
 			k++
 		}
 		c := &s.queue[k-1]

@@ -64,6 +64,8 @@ type Carrier struct {
 	recvN     uint64 // frames received
 	saidN     uint64 // of which SEEN has told
 	recvBytes int    // since the last SEEN
+	saidAt    Time   // when that was said
+	inRate    rate   // of what comes
 	lastRecv  Time
 	lastFrame Time
 	lastData  Time // 0: none

@@ -52,7 +52,8 @@ const (
 	maxUnsent = 128 << 10
 	// racingBytes is the most app bytes that a carrier gets before the host has accepted it.
 	racingBytes = 16 << 10
-	// ackBytes and ackDelay bound how late bulk is acknowledged; ackSmall is for single small frames: long enough for the
+	// ackBytes (more at a high rate, where the sender's window has grown by more) and ackDelay bound how late bulk is
+	// acknowledged; ackSmall is for single small frames: long enough for the
 	// answer to carry it, short against B, which it is taken out of.
 	ackBytes = 64 << 10
 	ackDelay = 25 * time.Millisecond

@@ -95,7 +95,7 @@ func (c *Core) ack(now Time, k *Carrier, f *frame.Frame) {
 	if at := now + delay; k.ackAt == 0 || at < k.ackAt {
 		k.ackAt = at
 	}
-	most := ackBytes
+	most := ackBytes + min(k.inRate.during(busyMachine), 2*ackBytes)
 	if c.lively {
 		most = frame.Max - frame.DataOverhead - controlRoom
 	}

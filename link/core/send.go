@@ -119,7 +119,8 @@ func (k *Carrier) pullControl(now Time, b []byte) []byte {
 	}
 	if k.recvN > k.saidN {
 		b = k.put(now, b, &frame.Frame{Kind: frame.Seen, Count: k.recvN, Delay: now - k.lastFrame})
-		k.saidN, k.recvBytes = k.recvN, 0
+		k.inRate.sample(now, uint64(k.recvBytes), now-k.saidAt)
+		k.saidN, k.saidAt, k.recvBytes = k.recvN, now, 0
 	}
 	k.ackAt = 0
 	if k.drainDue != 0 {
@@ -203,18 +204,21 @@ func (k *Carrier) openFirst(now Time, b []byte, s *Stream) []byte {
 
 // --- stream bytes
 
-// window is how many un-SEEN stream bytes k may have: twice what the route holds and 64 KiB. The 2 ms stand for what a
-// busy machine adds to a round trip that is itself shorter.
+// window is how many un-SEEN stream bytes k may have: twice what the route holds and 64 KiB. busyMachine is added to
+// the round trip.
 func (k *Carrier) window() int {
 	r := k.rtt.minRTT()
 	if !k.c.lively {
-		return 2*k.rate.during(r+100*time.Microsecond) + 64<<10
+		return 2*k.rate.during(r+busyMachine) + 64<<10
 	}
 	if r > localRTT {
 		r *= 2
 	}
 	return k.rate.during(r) + 32<<10
 }
+
+// busyMachine is what a busy machine adds to a round trip that is itself shorter.
+const busyMachine = 500 * time.Microsecond
 
 // While somebody converses beside bulk, bulk may not queue ahead of keystrokes: then there is no allowance for a busy
 // machine, acknowledgements come with every record, and a write takes one. On a local network, where the round trip is

@@ -1,0 +1,15 @@
+//go:build !unix
+
+package link
+
+import (
+	"errors"
+	"net"
+	"syscall"
+)
+
+// rawOf is the way to write to c without waiting: there is none here.
+func rawOf(net.Conn) syscall.RawConn { return nil }
+
+// tryWrite is never called here.
+func tryWrite(syscall.RawConn, []byte) (int, error) { return 0, errors.ErrUnsupported }
