@@ -168,7 +168,8 @@ func answer(w http.ResponseWriter, err error) {
 // serveConnect opens a stream and, by hijack, leaves HTTP. The client's bytes flow to the stream at once; the answer goes
 // back when the target has answered, so that a refusal keeps its reason and nothing costs a round trip.
 func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request) {
-	stream, err := s.Connect(r.Context(), r.Header.Get(headerTarget))
+	ctx := context.WithoutCancel(r.Context()) // it ends when the client says no more, who may well want to hear still
+	stream, err := s.Connect(ctx, r.Header.Get(headerTarget))
 	if err != nil {
 		answer(w, err)
 		return
@@ -186,7 +187,7 @@ func (s *Server) serveConnect(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.Copy(conn, &answering{Conn: stream, ctx: context.WithoutCancel(r.Context())})
+	s.Copy(conn, &answering{Conn: stream, ctx: ctx})
 }
 
 // Client talks to a control socket.

@@ -144,6 +144,45 @@ func TestConnectCarriesBytesBeforeTheAnswer(t *testing.T) {
 	}
 }
 
+// TestConnectOfAClientThatSaysNothing: one that half-closes at once, as with its standard input at its end, still gets its
+// stream, and hears what the target says.
+func TestConnectOfAClientThatSaysNothing(t *testing.T) {
+	const noticed = 100 * time.Millisecond // by then package http would have cancelled the request
+	near, far := net.Pipe()
+	defer far.Close()
+	opened := make(chan error, 1)
+	opened <- nil
+	c := start(t, &Server{
+		Connect: func(ctx context.Context, _ string) (net.Conn, error) {
+			timer := time.NewTimer(noticed)
+			defer timer.Stop()
+			select {
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-timer.C:
+				return &stream{near, opened}, nil
+			}
+		},
+		Copy: func(client, s net.Conn) {
+			_, _ = io.Copy(client, s) // what came is judged below
+			client.Close()
+			s.Close()
+		},
+	})
+	conn, err := c.Connect(t.Context(), "devbox:22")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := closeWrite(conn); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = far.Write([]byte("hello")); far.Close() }()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "hello" {
+		t.Errorf("the client got %q, %v", got, err)
+	}
+}
+
 func TestConnectRefused(t *testing.T) {
 	opened := make(chan error, 1)
 	c, far := connectTo(t, opened)
