@@ -310,7 +310,7 @@ func (u *up) reload() {
 	u.cfgErr = err
 	u.mu.Unlock()
 	if err != nil && !told {
-		u.log.Error("the changed config is not in force, the old one stays", "cause", err)
+		u.w.notInForce(err)
 	}
 }
 

@@ -164,7 +164,9 @@ func (r *hostRun) listen(ctx context.Context, addr string) error {
 }
 
 func (r *hostRun) close() {
-	r.ln.Close()
+	if r.ln != nil { // none: it was taken
+		r.ln.Close()
+	}
 	r.h.Close()
 	r.wg.Wait()
 }
@@ -200,7 +202,7 @@ func (r *hostRun) follow(ctx context.Context) {
 		r.cfgErr = err
 		r.mu.Unlock()
 		if err != nil && !told {
-			r.w.log.Error("the changed config is not in force, the old one stays", "cause", err)
+			r.w.notInForce(err)
 		}
 	}
 }

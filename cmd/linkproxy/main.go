@@ -208,6 +208,14 @@ func connectExit(err error) error {
 	if err == nil {
 		return nil
 	}
+	// What has a class says it all; on which pipe it was read is nobody's business.
+	var classed interface {
+		error
+		Reason() string
+	}
+	if errors.As(err, &classed) {
+		err = classed
+	}
 	return &exitCode{proxy.ExitCode(err), err}
 }
 

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,3 +109,26 @@ func newSeed(t testing.TB) (uint64, *rand.Rand) {
 	t.Logf("seed %d (repeat with -seed %d -run '^%s$')", seed, seed, strings.ReplaceAll(t.Name(), "/", "$/^"))
 	return seed, rand.New(rand.NewPCG(seed, mix))
 }
+
+// freeAddr is a loopback address nobody listens on now, below the ports that systems give to outgoing connections.
+func freeAddr(t testing.TB) string {
+	t.Helper()
+	addr, err := findAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+func findAddr() (addr string, err error) {
+	for range 100 {
+		var ln net.Listener
+		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))); err == nil {
+			return ln.Addr().String(), ln.Close()
+		}
+	}
+	return "", err
+}
+
+// portOf is the port of a host:port.
+func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }

@@ -371,23 +371,3 @@ func (k *talk) end() error {
 	}
 	return nil
 }
-
-// --- small things
-
-// freeAddr is a loopback address nobody listens on now, below the ports that systems give to outgoing connections.
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	var err error
-	for range 100 {
-		var ln net.Listener
-		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))); err == nil {
-			defer ln.Close()
-			return ln.Addr().String()
-		}
-	}
-	t.Fatal(err)
-	return ""
-}
-
-// portOf is the port of a host:port.
-func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }

@@ -24,6 +24,13 @@ func (w *world) fail(err error) {
 	fmt.Fprintf(w.err, "linkproxy: %s\n", strings.ReplaceAll(text, "\n", "\n  "))
 }
 
+// notInForce tells what is wrong with a config file that was changed under a running process: as `config check` does, each
+// mistake on its line, which a log would run together.
+func (w *world) notInForce(err error) {
+	w.log.Error("the changed config is not in force, the old one stays")
+	w.fail(err)
+}
+
 // note tells something that is no result and no failure.
 func (w *world) note(format string, a ...any) { fmt.Fprintf(w.err, format+"\n", a...) }
 
