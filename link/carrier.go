@@ -70,7 +70,7 @@ func (c *carrier) signal(own bool) {
 			if !c.turn.CompareAndSwap(idle, busy) {
 				continue
 			}
-			if own && c.t.out.nowait != nil {
+			if own && c.t.out.raw != nil {
 				c.writeNow()
 			} else {
 				signal(c.wake)
@@ -269,7 +269,7 @@ func (c *carrier) gather(rec *[frame.Max]byte) (n int, err error) {
 // smallRead is the buffer of a reader that waits; largeRead the one it borrows while much comes.
 const (
 	smallRead = 1 << 10
-	largeRead = 2 * frame.Max
+	largeRead = 5 * frame.Max
 )
 
 var largeReads = sync.Pool{New: func() any { return new([largeRead]byte) }}
@@ -288,7 +288,9 @@ func (c *carrier) read(rest []byte) {
 			return
 		}
 		n, err := c.t.tls.Read(r.free())
-		if n > 0 {
+		r.filled(n)
+		for err == nil && c.t.out.more() && r.takesRecord() {
+			n, err = c.t.tls.Read(r.free())
 			r.filled(n)
 		}
 		if err != nil {
@@ -329,6 +331,9 @@ func (r *reader) filled(n int) {
 	r.n += n
 }
 
+// takesRecord says whether a whole record fits in still, in a large buffer.
+func (r *reader) takesRecord() bool { return len(r.free()) >= frame.Max }
+
 func (r *reader) fill(p []byte) {
 	for len(p) > 0 {
 		n := copy(r.free(), p)
@@ -357,7 +362,7 @@ func (r *reader) release() {
 // take parses the whole frames in r and gives them to the core in one step.
 func (c *carrier) take(r *reader) error {
 	b := r.buf()[:r.n]
-	if len(b) == 0 {
+	if !frame.Whole(b) {
 		return nil
 	}
 	l := c.l

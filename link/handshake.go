@@ -3,8 +3,10 @@ package link
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -203,33 +205,89 @@ func hello(p Process) []byte {
 	return frame.Append(nil, &frame.Frame{Kind: frame.Hello, Version: frame.Version, Instance: p.Instance, Boot: p.Boot})
 }
 
-// outConn lies under TLS and gathers several records into one system call: once gathering, what TLS writes is sent by
-// flush. While it is bounded, it reads no more than what is left.
+// outConn lies under TLS and saves system calls: once gathering, what TLS writes is sent by flush, several records at a time;
+// and it reads as much as there is and hands TLS no more than the record it is at, so that it knows when TLS can have another
+// without waiting. While it is bounded, it reads no more than what is left.
 type outConn struct {
 	net.Conn
+	raw syscall.RawConn // the way to read and write without waiting; nil: there is none
 
-	bounded bool // this and left are the reader's
+	// The reader's.
+	bounded bool
 	left    int
-	nowait  syscall.RawConn // nil: it cannot be written to without waiting
+	in      *[readAhead]byte // borrowed while it holds bytes
+	r, w    int              // what it holds
+	rec     int              // bytes of the running record that TLS has not had
 
 	mu     sync.Mutex // guards the following; not held while writing
 	gather bool
 	buf    []byte
 }
 
-func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c, nowait: rawOf(c)} }
+// readAhead is how much is read at a time: four full records.
+const readAhead = 4 * (frame.Max + 256)
+
+// tlsHeader is the size of a record's header, which ends in the record's length (RFC 8446 §5.1).
+const tlsHeader = 5
+
+var readAheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
+
+func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c, raw: rawOf(c)} }
 
 // Read implements net.Conn for TLS.
 func (c *outConn) Read(p []byte) (int, error) {
-	if !c.bounded {
-		return c.Conn.Read(p)
+	for c.rec == 0 && c.w-c.r < tlsHeader || c.w == c.r {
+		if err := c.fillIn(); err != nil {
+			return 0, err
+		}
 	}
-	if c.left == 0 {
-		return 0, errHandshakeBytes
+	if c.rec == 0 {
+		c.rec = c.recordAt(c.r)
 	}
-	n, err := c.Conn.Read(p[:min(len(p), c.left)])
-	c.left -= n
-	return n, err
+	n := copy(p[:min(len(p), c.rec)], c.in[c.r:c.w])
+	c.r, c.rec = c.r+n, c.rec-n
+	if c.r == c.w {
+		readAheads.Put(c.in)
+		c.in, c.r, c.w = nil, 0, 0
+	}
+	return n, nil
+}
+
+func (c *outConn) recordAt(i int) int { return tlsHeader + int(binary.BigEndian.Uint16(c.in[i+3:])) }
+
+// more says whether TLS can read another whole record without waiting, once it has had the one it is at.
+func (c *outConn) more() bool {
+	at := c.r + c.rec
+	return c.in != nil && at+tlsHeader <= c.w && at+c.recordAt(at) <= c.w
+}
+
+// fillIn reads what there is, at least one byte.
+func (c *outConn) fillIn() error {
+	most := readAhead
+	if c.bounded {
+		if most = min(most, c.left); most == 0 {
+			return errHandshakeBytes
+		}
+	}
+	if c.in != nil && c.r > 0 {
+		c.r, c.w = 0, copy(c.in[:], c.in[c.r:c.w])
+	}
+	n, err := c.readSome(most)
+	c.w += n
+	if c.bounded {
+		c.left -= n
+	}
+	if n > 0 {
+		return nil
+	}
+	if c.w == 0 && c.in != nil {
+		readAheads.Put(c.in)
+		c.in = nil
+	}
+	if err == nil {
+		err = io.EOF
+	}
+	return err
 }
 
 // Write implements net.Conn for TLS.
@@ -265,7 +323,7 @@ func (c *outConn) flush(wait bool) (done bool, err error) {
 	case wait:
 		n, err = c.Conn.Write(b)
 	default:
-		n, err = tryWrite(c.nowait, b)
+		n, err = tryWrite(c.raw, b)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -80,14 +80,15 @@ func (a *account) AddStream() bool {
 // RemoveStream implements core.Account.
 func (a *account) RemoveStream() { a.streams.Add(-1) }
 
-// Sizes of the buffers stream bytes lie in: one for keystrokes, one for bulk.
+// Sizes of the buffers stream bytes lie in: for keystrokes, for what fits the implicit credit, for bulk.
 const (
 	smallBuffer = 2 << 10
 	largeBuffer = 32 << 10
+	hugeBuffer  = 64 << 10
 )
 
-// buffers lends buffers of two sizes; it is shared by everything in the process, as sync.Pool works best that way.
-type buffers struct{ small, large sync.Pool }
+// buffers lends buffers of three sizes; it is shared by everything in the process, as sync.Pool works best that way.
+type buffers struct{ small, large, huge sync.Pool }
 
 var sharedBuffers buffers
 
@@ -98,6 +99,12 @@ func (m *buffers) Get(n int) []byte {
 			return b[:]
 		}
 		return new([smallBuffer]byte)[:]
+	}
+	if n > largeBuffer {
+		if b, ok := m.huge.Get().(*[hugeBuffer]byte); ok {
+			return b[:]
+		}
+		return new([hugeBuffer]byte)[:]
 	}
 	if b, ok := m.large.Get().(*[largeBuffer]byte); ok {
 		return b[:]
@@ -112,5 +119,7 @@ func (m *buffers) Put(b []byte) {
 		m.small.Put((*[smallBuffer]byte)(b))
 	case largeBuffer:
 		m.large.Put((*[largeBuffer]byte)(b))
+	case hugeBuffer:
+		m.huge.Put((*[hugeBuffer]byte)(b))
 	}
 }

@@ -375,8 +375,10 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 		done += int64(n)
 		flowing = n == len(b)
 		switch {
-		case flowing:
+		case flowing && want < largeBuffer:
 			want = largeBuffer
+		case flowing:
+			want = hugeBuffer
 		case n < smallBuffer/2:
 			want = smallBuffer
 		}

@@ -229,6 +229,15 @@ func appendKeep(b []byte, k Keep) []byte {
 	return b
 }
 
+// Whole says whether b begins with a whole frame, or with what can never become one.
+func Whole(b []byte) bool {
+	if len(b) < Header {
+		return false
+	}
+	n := int(binary.BigEndian.Uint16(b[1:])) + Header
+	return n > Max || len(b) >= n
+}
+
 // Parse reads the first frame of b into f and returns its whole length. It returns 0 and no error while b does not hold
 // a whole frame. A known frame may be followed, inside its length, by fields of a later version; they are skipped.
 // f.Data and nothing else points into b.
