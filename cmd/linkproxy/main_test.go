@@ -57,6 +57,10 @@ func linkproxy(t testing.TB) string {
 		}
 		cmd := exec.Command("go", "build", "-o", b.path, ".")
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if raced {
+			cmd = exec.Command("go", "build", "-race", "-o", b.path, ".")
+			cmd.Env = append(os.Environ(), "CGO_ENABLED=1")
+		}
 		if out, err := cmd.CombinedOutput(); err != nil {
 			b.err = fmt.Errorf("building linkproxy: %w\n%s", err, out)
 		}

@@ -3,12 +3,14 @@
 package main_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -64,9 +66,7 @@ func TestProgramCurl(t *testing.T) {
 	seed := w.rand.Uint64()
 	file := filepath.Join(w.dir, "file")
 	want := randomFile(t, w.rand, file, size)
-	h := sha256.New()
-	_, _ = io.Copy(h, io.LimitReader(randomBytes(seed), size)) // neither can fail
-	sent := fmt.Sprintf("%x", h.Sum(nil))
+	sent := hashStream(seed, size)
 
 	behind := "http://devbox:" + portOf(web)
 	ways := []struct{ name, base, proxy string }{
@@ -117,4 +117,41 @@ func TestProgramCurl(t *testing.T) {
 		return nil
 	})
 	w.finish(down, up)
+}
+
+// TestProgramsSeeAFault proves that these tests can fail: a host that loses one byte of what it sends again is noticed.
+func TestProgramsSeeAFault(t *testing.T) {
+	t.Parallel()
+	curl := program(t, "curl")
+	web := newWeb(t, nil)
+	w := newWorld(t, web, false, "--break", "replay")
+	const size = 12 << 20
+	seed := w.rand.Uint64()
+	to := filepath.Join(w.dir, "file")
+	w.setRate(2 << 20)
+	ctx, stop := context.WithCancel(w.ctx)
+	defer stop()
+	ended := w.background(func() error {
+		return exec.CommandContext(ctx, curl, "-q", "-sS", "--fail", "--output", to, fmt.Sprintf("http://%s/%d/%d", w.fixed, seed, size)).Run()
+	})
+	c := w.cut(3)
+	select {
+	case <-c.enough:
+	case err := <-ended:
+		if err != nil {
+			return // noticed already
+		}
+		t.Fatal("curl was through before three cuts")
+	}
+	w.setRate(0)
+	if err := <-ended; err == nil && hashFile(t, to) == hashStream(seed, size) {
+		t.Error("a byte was lost and nobody noticed")
+	}
+}
+
+// hashStream is the SHA-256 of the first size bytes that follow from seed.
+func hashStream(seed uint64, size int64) string {
+	h := sha256.New()
+	_, _ = io.Copy(h, io.LimitReader(randomBytes(seed), size)) // neither can fail
+	return fmt.Sprintf("%x", h.Sum(nil))
 }

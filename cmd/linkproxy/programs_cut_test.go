@@ -277,7 +277,8 @@ func (c *cutter) silence(f *flight) error {
 		}
 	}
 	defer c.heal()
-	late := time.NewTimer(20 * time.Second)
+	const limit = 30 * time.Second // two dials at the slowest pace of the dial budget, twice
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
@@ -292,7 +293,7 @@ func (c *cutter) silence(f *flight) error {
 		select {
 		case <-tick.C:
 		case <-late.C:
-			return fmt.Errorf("the link stayed on %s, which is silent, for 20 s", f.route)
+			return fmt.Errorf("the link stayed on %s, which is silent, for %v", f.route, limit)
 		case <-c.ctx.Done():
 			return fmt.Errorf("the program ended while its route was silent: %w", context.Cause(c.ctx))
 		}

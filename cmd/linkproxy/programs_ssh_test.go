@@ -140,7 +140,7 @@ func TestProgramSCP(t *testing.T) {
 	t.Parallel()
 	s := newSSH(t, false)
 	w := s.world
-	const size = 56 << 20 // each way: 112 MiB in all
+	const size = 100 << 20 // each way
 	here, there, back := filepath.Join(w.dir, "here"), filepath.Join(w.dir, "there"), filepath.Join(w.dir, "back")
 	want := randomFile(t, w.rand, here, size)
 	copyOver := func(n int, from, to string) *cutter {

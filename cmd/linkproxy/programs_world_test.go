@@ -24,7 +24,7 @@ import (
 
 const (
 	// programTime bounds one program's test; a program that hangs is a failure.
-	programTime = 100 * time.Second
+	programTime = 150 * time.Second
 	// startTime bounds the start of a server, on a busy machine too.
 	startTime = 30 * time.Second
 	// pollEvery is how often what another process does is looked at.
@@ -50,8 +50,9 @@ type world struct {
 	alone     bool   // no up runs: `connect --alone` makes its own link
 }
 
-// newWorld pairs the two machines and starts them. fixed is the target of the fixed port, or empty.
-func newWorld(t *testing.T, fixed string, alone bool) *world {
+// newWorld pairs the two machines and starts them. fixed is the target of the fixed port, or empty; hostArgs follow
+// `linkproxy host`.
+func newWorld(t *testing.T, fixed string, alone bool, hostArgs ...string) *world {
 	t.Helper()
 	bin := linkproxy(t)
 	ctx, cancel := context.WithTimeout(t.Context(), programTime)
@@ -69,7 +70,9 @@ func newWorld(t *testing.T, fixed string, alone bool) *world {
 	w.hostState = control.NewClient(filepath.Join(dir, "host"), "host")
 	w.upStatus = control.NewClient(filepath.Join(dir, "up"), "up")
 
-	w.start("host", bin, append(hostFlags, "--verbose", "host")...)
+	host := exec.Command(bin, append(append(hostFlags, "--verbose", "host"), hostArgs...)...)
+	host.Env = append(os.Environ(), "LINKPROXY_DEMO=1") // lets a test plant a fault
+	w.startCmd("host", host)
 	w.answers(w.hostState)
 	invite := strings.TrimSpace(w.run("", bin, append(hostFlags, "host", "invite", "--print")...))
 	w.run("", bin, append(w.upFlags, "pair", "--name", "devbox", invite)...)
@@ -196,7 +199,7 @@ func (w *world) noStreamLeft() {
 	}
 	for _, c := range clients {
 		var last control.Status
-		w.await(20*time.Second, "streams are left though the program has ended", func() bool {
+		w.await(30*time.Second, "streams are left though the program has ended", func() bool {
 			st, err := c.Status(w.ctx)
 			if err != nil {
 				w.t.Fatalf("asking for the status: %v", err)
@@ -269,8 +272,10 @@ func (w *world) startCmd(name string, cmd *exec.Cmd) {
 		if w.t.Failed() || *logsFlag {
 			w.t.Logf("the last that %s said:\n%s", name, said.tail(1000))
 		}
-		if strings.Contains(said.tail(outputMost), "panic:") {
-			w.t.Errorf("%s panicked:\n%s", name, said.tail(outputMost))
+		for _, bad := range []string{"panic:", "fatal error:", "DATA RACE"} {
+			if all := said.tail(outputMost); strings.Contains(all, bad) {
+				w.t.Errorf("%s: %s\n%s", name, bad, all)
+			}
 		}
 	})
 }

@@ -49,7 +49,7 @@ func newLog(f *os.File, verbose bool) *slog.Logger {
 	if verbose {
 		level = slog.LevelDebug
 	}
-	return slog.New(tint.NewHandler(f, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !coloured(f)}))
+	return slog.New(tint.NewTextHandler(f, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !coloured(f)}))
 }
 
 // ago says how long something has been, as people do.

@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
-			m := &machines{bin: bin, dir: e.WorkDir, running: map[string]*running{}, conns: map[string]net.Conn{}}
+			m := &machines{t: t, bin: bin, dir: e.WorkDir, running: map[string]*running{}, conns: map[string]net.Conn{}}
 			e.Values[machinesKey{}] = m
 			e.Defer(m.close)
 			e.Setenv("NO_COLOR", "1")
@@ -115,6 +115,7 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 
 // machines is the world of one script.
 type machines struct {
+	t        *testing.T
 	bin, dir string
 	running  map[string]*running
 	conns    map[string]net.Conn
@@ -125,7 +126,9 @@ type machines struct {
 // close ends all that the script started.
 func (m *machines) close() {
 	for _, r := range m.running {
-		_ = r.stop() // the script is over: how it ended is of no interest any more
+		if err := r.stop(); err != nil {
+			m.t.Error(err)
+		}
 	}
 	for _, c := range m.conns {
 		c.Close()
@@ -183,9 +186,10 @@ func (m *machines) config(ts *testscript.TestScript, side, from string, more boo
 
 // running is a process that a script started.
 type running struct {
-	cmd  *exec.Cmd
-	said *logged
-	gone chan error
+	cmd     *exec.Cmd
+	said    *logged
+	gone    chan error
+	stopped bool
 }
 
 // logged keeps what a process said.
@@ -227,9 +231,10 @@ func (m *machines) start(ts *testscript.TestScript, side string) {
 
 // stop ends a process politely; it must end well.
 func (r *running) stop() error {
-	if r.cmd.ProcessState != nil {
+	if r.stopped {
 		return nil
 	}
+	r.stopped = true
 	if runtime.GOOS == "windows" {
 		_ = r.cmd.Process.Kill() // there is no polite way
 		<-r.gone
@@ -240,7 +245,10 @@ func (r *running) stop() error {
 	defer late.Stop()
 	select {
 	case err := <-r.gone:
-		return err
+		if err != nil {
+			return fmt.Errorf("linkproxy ended with %w:\n%s", err, r.said)
+		}
+		return nil
 	case <-late.C:
 		_ = r.cmd.Process.Kill() // likewise
 		<-r.gone

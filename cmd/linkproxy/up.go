@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -157,6 +156,3 @@ func (w *world) cmdConfig() *cli.Command {
 		},
 	}
 }
-
-// closeWait bounds how long `up` takes to end.
-const closeWait = 3 * time.Second
