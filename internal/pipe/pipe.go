@@ -157,7 +157,6 @@ func (c *copier) writeFailed(d *direction, err error) {
 // settle starts the linger time if one direction has ended and the other one only drops.
 func (c *copier) settle() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	var talked *direction
 	switch {
 	case c.up.ended && c.down.dropping && !c.down.ended:
@@ -166,9 +165,18 @@ func (c *copier) settle() {
 		talked = &c.down
 	}
 	if talked == nil || c.linger != nil || c.aborted {
+		c.mu.Unlock()
+		return
+	}
+	if talked == &c.up && c.drain.used {
+		// The app has said all and takes nothing more. What it said is safe with a stream that is closed, so nothing needs to
+		// be fetched from far away only to be dropped.
+		c.mu.Unlock()
+		c.finish()
 		return
 	}
 	c.startLinger(talked, unsent(talked.dst))
+	c.mu.Unlock()
 }
 
 // startLinger is called with mu held.
