@@ -76,7 +76,7 @@ func (r *race) find(to route.Route) *attempt {
 }
 
 // won uses a carrier that has just been attached. If none was in use the link is on it already, and if the one in use is
-// in doubt the link goes over by itself when that is right (link.md, Signs of life).
+// in doubt the link goes over by itself when that is right (docs/wire.md, Signs of life).
 func (r *race) won(a *attempt, move bool) {
 	st := r.client.Status()
 	in := activeOf(st)

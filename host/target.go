@@ -32,7 +32,7 @@ type Policy struct {
 	Own func() ([]netip.Addr, error)
 }
 
-// Reasons of a [TargetError]; link.md has the same words on the wire.
+// Reasons of a [TargetError]; docs/wire.md has the same words on the wire.
 const (
 	reasonRefused     = "refused"
 	reasonUnreachable = "unreachable"

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestTLSFirstByteAfterFiveDelays: the world has the physics that link.md counts on. TCP takes one round trip, TLS 1.3
+// TestTLSFirstByteAfterFiveDelays: the world has the physics that links count on. TCP takes one round trip, TLS 1.3
 // one more, and the first byte half of one: 2.5 R = 5 one-way delays.
 func TestTLSFirstByteAfterFiveDelays(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))

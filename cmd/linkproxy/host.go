@@ -303,7 +303,7 @@ func inviteAddresses(cfg *config.Config, extra []string) ([]string, error) {
 		}
 	}
 	if ip := net.ParseIP(hostPart); hostPart == "localhost" || ip != nil && !ip.IsUnspecified() {
-		return append(list, net.JoinHostPort(cmp.Or(map[string]string{"localhost": "127.0.0.1"}[hostPart], hostPart), port)), nil
+		return unique(append(list, net.JoinHostPort(cmp.Or(map[string]string{"localhost": "127.0.0.1"}[hostPart], hostPart), port))), nil
 	}
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -323,7 +323,18 @@ func inviteAddresses(cfg *config.Config, extra []string) ([]string, error) {
 	if len(list) == 0 {
 		return nil, errors.New("this machine has no address but its loopback: name one with --address HOST:PORT")
 	}
-	return list[:min(len(list), identity.MaxAddresses)], nil
+	return unique(list), nil
+}
+
+// unique drops addresses that are there already, and what an invite has no room for.
+func unique(list []string) []string {
+	var out []string
+	for _, a := range list {
+		if !slices.Contains(out, a) && len(out) < identity.MaxAddresses {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // rankOwn puts private IPv4 first, then other IPv4, then IPv6: the likeliest to work, and to be typed, first.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,9 @@ func (w *world) pair(c *cli.Context) error {
 			w.note("note: %s is left out: %v", addr, err)
 			continue
 		}
-		peer.Routes = append(peer.Routes, r)
+		if !slices.Contains(peer.Routes, r) {
+			peer.Routes = append(peer.Routes, r)
+		}
 	}
 	if err := config.AddPeer(w.config, peer); err != nil {
 		return fmt.Errorf("paired, but the config could not be written: %w", err)

@@ -1,27 +1,39 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/lmittmann/tint"
 	"golang.org/x/term"
+
+	"linkproxy/cmd/linkproxy/config"
 )
 
 // Rules of output: results go to standard output, everything else to standard error. Errors begin with "linkproxy: ", in
 // lower case, without a full stop after the last sentence unless there are several, and name the next step. Colours and
 // moving lines appear only on a terminal, and colours not where NO_COLOR is set (https://no-color.org).
 
+// inner are the marks of packages and of carrying bytes in an error's text; a user needs what stands behind them.
+var inner = regexp.MustCompile(`\b(carrying standard input and output|pipe: (read|write) (peer|app)|config|link|dialer|host|identity|proxy|control|route): `)
+
+// said is an error's text for people. Mistakes in the config stay as they are: they name keys.
+func said(err error) string {
+	text := strings.TrimSpace(err.Error())
+	if _, ok := errors.AsType[config.Errors](err); ok {
+		return strings.TrimPrefix(text, "config: ")
+	}
+	return inner.ReplaceAllString(text, "")
+}
+
 // fail tells an error.
 func (w *world) fail(err error) {
-	text := strings.TrimSpace(err.Error())
-	for _, p := range []string{"config: ", "link: ", "dialer: ", "host: ", "identity: ", "proxy: ", "control: "} {
-		text = strings.TrimPrefix(text, p)
-	}
-	fmt.Fprintf(w.err, "linkproxy: %s\n", strings.ReplaceAll(text, "\n", "\n  "))
+	fmt.Fprintf(w.err, "linkproxy: %s\n", strings.ReplaceAll(said(err), "\n", "\n  "))
 }
 
 // notInForce tells what is wrong with a config file that was changed under a running process: as `config check` does, each

@@ -16,6 +16,10 @@ const (
 	// UpToReset is how long a link must have been up to clear the backoff: less
 	// and a route that connects and dies at once would be dialled without rest.
 	UpToReset = 30 * time.Second
+	// StreamWait is the longest wait while a stream is held and the outage is shorter than StreamHaste: most outages are
+	// tunnels and changes of network, and somebody is looking at the screen.
+	StreamWait  = 4 * time.Second
+	StreamHaste = 2 * time.Minute
 	// AskFloor is the least time between a failed race's end and the next one that an
 	// app's asking brings about.
 	AskFloor = time.Second
@@ -31,6 +35,7 @@ type Reconnect struct {
 
 	failed int       // races failed since the backoff was cleared
 	up     time.Time // when the link last came up
+	down   time.Time // when the outage began; zero: there is none
 	ended  time.Time // when the last failed race ended
 	due    time.Time // zero: at once
 	why    string
@@ -44,7 +49,7 @@ func (c *Reconnect) Lost(now time.Time) {
 	if !c.up.IsZero() && now.Sub(c.up) >= UpToReset {
 		c.failed = 0
 	}
-	c.up = time.Time{}
+	c.up, c.down = time.Time{}, now
 	c.owed = true
 	c.cut(now, now, "the last carrier is gone")
 }
@@ -72,7 +77,7 @@ func (c *Reconnect) Started(time.Time) { c.racing, c.again, c.owed = true, false
 
 // Won says that the race won: the link is up.
 func (c *Reconnect) Won(now time.Time) {
-	c.racing, c.up = false, now
+	c.racing, c.up, c.down = false, now, time.Time{}
 }
 
 // Stopped says that the race was given up: it told nothing about the peer, so
@@ -102,7 +107,11 @@ func (c *Reconnect) Next(now time.Time, streams bool, budget *Budget) (at time.T
 	if why == "" {
 		why = "an app asked"
 	}
-	at = later(now, c.due)
+	due := c.due
+	if soon := c.ended.Add(StreamWait); streams && due.After(now) && soon.Before(due) && !c.down.IsZero() && now.Sub(c.down) < StreamHaste {
+		due, why = soon, "streams are held: at most "+StreamWait.String()+" wait"
+	}
+	at = later(now, due)
 	if ready := budget.Ready(now); ready.After(at) {
 		return ready, why + "; the dial budget is spent until then", true
 	}

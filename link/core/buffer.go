@@ -295,7 +295,7 @@ type intervals []interval
 
 type interval struct{ lo, hi uint64 } // both inclusive
 
-// maxGaps bounds what a peer can make the set hold (link.md, rule 3).
+// maxGaps bounds what a peer can make the set hold (docs/wire.md, stream rules).
 const maxGaps = 1024
 
 func (s intervals) has(id uint64) bool {

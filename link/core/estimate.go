@@ -13,7 +13,7 @@ type rtt struct {
 	since              Time
 }
 
-// leastWindow is half of the minute over which the least round trip is taken (link.md, Signs of life).
+// leastWindow is half of the minute over which the least round trip is taken (docs/wire.md, Signs of life).
 const leastWindow = 30 * time.Second
 
 func (r *rtt) sample(now Time, d time.Duration) {

@@ -6,7 +6,7 @@ import (
 	"linkproxy/link/frame"
 )
 
-// Signs of life: when a carrier is asked, suspected, left and closed (link.md, Signs of life).
+// Signs of life: when a carrier is asked, suspected, left and closed (docs/wire.md, Signs of life).
 const (
 	// askAfterIdle: the first write after so long an idle time takes a PING along, so that its answer tells at once.
 	askAfterIdle = 2 * time.Second
@@ -92,7 +92,7 @@ func (k *Carrier) holeAt(n int, least time.Duration) (Time, bool) {
 
 func reached(now, at Time, ok bool) bool { return ok && now >= at }
 
-// watch applies the table of link.md to one carrier.
+// watch applies the table of docs/wire.md to one carrier.
 func (c *Core) watch(now Time, k *Carrier) {
 	was := k.doubtful()
 	if at, ok := k.silentAt(1); reached(now, at, ok) {

@@ -186,7 +186,7 @@ func (c *Core) sayRacing(id uint64, b bits) {
 }
 
 // state has a STATE of s told: lazily with what else goes, or at once. It goes where the data came, and on every carrier
-// while one is doubtful or draining (link.md, Signs of life).
+// while one is doubtful or draining (docs/wire.md, Signs of life).
 func (s *Stream) state(now Time, on *Carrier, urgent bool) {
 	c := s.c
 	if on == nil || on.Ended() {
