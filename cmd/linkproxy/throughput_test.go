@@ -156,7 +156,10 @@ func relay(b *testing.B, listen func() (net.Listener, error), dial func() (net.C
 					return
 				}
 				defer z.Close()
-				go func() { _, _ = io.CopyBuffer(struct{ io.Writer }{z}, struct{ io.Reader }{a}, make([]byte, 32<<10)); z.Close() }()
+				go func() {
+					_, _ = io.CopyBuffer(struct{ io.Writer }{z}, struct{ io.Reader }{a}, make([]byte, 32<<10))
+					z.Close()
+				}()
 				_, _ = io.CopyBuffer(struct{ io.Writer }{a}, struct{ io.Reader }{z}, make([]byte, 32<<10))
 			}()
 		}
@@ -202,7 +205,7 @@ func benchBulk(b *testing.B, what byte) {
 					b.Fatal(err)
 				}
 			}
-			b.ReportMetric((cpuTime() - before).Seconds()*float64(1<<30)/float64(b.N*benchBlock), "cpu-s/GiB")
+			b.ReportMetric((cpuTime()-before).Seconds()*float64(1<<30)/float64(b.N*benchBlock), "cpu-s/GiB")
 		})
 	}
 }
