@@ -285,9 +285,8 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 		if n := s.in.next - before; n > 0 {
 			s.c.counts.BytesIn += n
 			s.c.lastByte = now
-			if s.taken.add(now, int(n)) < bulkVolume {
-				s.c.converse(now, len(f.Data))
-			}
+			s.taken.add(now, int(n))
+			s.converse(now, len(f.Data))
 			s.readable()
 			s.unwanted()
 		}

@@ -224,15 +224,19 @@ const busyMachine = 500 * time.Microsecond
 // machine, acknowledgements come with every record, and a write takes one. On a local network, where the round trip is
 // far shorter than what a queue of 64 KiB takes, not even twice what the route holds.
 const (
-	livelyTime = 500 * time.Millisecond
+	livelyTime = 100 * time.Millisecond
 	localRTT   = 2 * time.Millisecond
 )
 
-// converse notes a frame of a conversation.
-func (c *Core) converse(now Time, bytes int) {
-	if bytes <= smallData {
-		c.lively, c.livelyAt = true, now
+// converse notes a frame of s, if s is a conversation: little both ways. Two frames in a row begin a lively time, so that
+// the request ahead of a download does not. A stream that is bulk one way is not, though small answers come the other way.
+func (s *Stream) converse(now Time, bytes int) {
+	if bytes > smallData || s.written.left(now) >= bulkVolume || s.taken.left(now) >= bulkVolume {
+		return
 	}
+	c := s.c
+	c.lively = c.lively || c.livelyAt != 0 && now < c.livelyAt+livelyTime
+	c.livelyAt = now
 }
 
 // frameBytes bounds one DATA so that it holds the carrier for at most 50 ms at the measured rate.
@@ -417,9 +421,7 @@ func (k *Carrier) data(now Time, b []byte, e sent, s *Stream, at uint64) []byte 
 		at, left = at+uint64(len(d)), left-len(d)
 	}
 	frame.EndData(b, start)
-	if s.interactive {
-		k.c.converse(now, e.n)
-	}
+	s.converse(now, e.n)
 	e.kind = frame.Data
 	k.note(now, e)
 	k.unseen += e.n

@@ -315,10 +315,14 @@ type bucket struct {
 
 // add puts n bytes in and returns what is there then.
 func (b *bucket) add(now Time, n int) int {
-	leak := (now - b.at).Seconds() * bulkLeak
-	b.level = max(0, b.level-int(min(leak, 1<<30))) + n
-	b.at = now
+	b.level, b.at = b.left(now)+n, now
 	return b.level
+}
+
+// left is what has not leaked out.
+func (b *bucket) left(now Time) int {
+	leak := (now - b.at).Seconds() * bulkLeak
+	return max(0, b.level-int(min(leak, 1<<30)))
 }
 
 // CloseWrite ends the app's direction with FIN.
