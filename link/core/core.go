@@ -50,6 +50,8 @@ const (
 	maxWindow = 16 << 20
 	// maxUnsent is how far a stream reads ahead of what could be sent: enough to keep a carrier's writer busy.
 	maxUnsent = 128 << 10
+	// wakeRoom is the room at which a stream that had none is read on: enough for one large read.
+	wakeRoom = maxUnsent / 2
 	// racingBytes is the most app bytes that a carrier gets before the host has accepted it.
 	racingBytes = 16 << 10
 	// ackBytes (more at a high rate, where the sender's window has grown by more) and ackDelay bound how late bulk is

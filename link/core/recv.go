@@ -334,7 +334,7 @@ func (s *Stream) recvState(f *frame.Frame) error {
 		s.out.trim(f.Offset)
 		s.releaseKept()
 	}
-	if s.blocked && s.Room() > 0 {
+	if s.blocked && s.Room() >= wakeRoom {
 		s.blocked = false
 		s.writable()
 	}

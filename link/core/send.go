@@ -374,7 +374,7 @@ func (k *Carrier) pullNew(now Time, b []byte, q *queue) ([]byte, bool) {
 	if s.ended == finished && s.sent == s.out.end {
 		s.say(sayFin)
 	}
-	if s.blocked && s.Room() > 0 {
+	if s.blocked && s.Room() >= wakeRoom {
 		s.blocked = false
 		s.writable()
 	}
