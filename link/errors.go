@@ -60,7 +60,7 @@ func (c Code) String() string {
 // Errors of links and streams.
 var (
 	ErrClosed     = errors.New("link: closed")
-	ErrHoldOver   = core.ErrHoldOver
+	ErrHoldOver   = reasoned(core.ErrHoldOver.Error(), "lost")
 	ErrProtocol   = core.ErrProtocol
 	ErrReset      = core.ErrReset
 	ErrTooMany    = reasoned("link: too many streams at a time to this peer", "busy")

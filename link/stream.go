@@ -167,6 +167,8 @@ func (st *Stream) readErr() error {
 			return &RefusedError{st.s.Target, Code(code)}
 		}
 		return &ResetError{Code(st.s.PeerCode())}
+	case errors.Is(err, core.ErrHoldOver):
+		return ErrHoldOver
 	case err == nil && st.closed:
 		return net.ErrClosed
 	}
@@ -181,8 +183,11 @@ func (st *Stream) writeErr() error {
 		return net.ErrClosed
 	}
 	err := st.s.WriteErr()
-	if errors.Is(err, core.ErrReset) {
+	switch {
+	case errors.Is(err, core.ErrReset):
 		return &ResetError{Code(st.s.PeerCode())}
+	case errors.Is(err, core.ErrHoldOver):
+		return ErrHoldOver
 	}
 	return err
 }
