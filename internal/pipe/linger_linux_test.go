@@ -50,3 +50,33 @@ func TestLingerWaitsForSlowApp(t *testing.T) {
 		t.Fatal("Copy did not return")
 	}
 }
+
+// TestEndlessTalkerIsReset: a target that goes on sending after the other side has said all and takes nothing more is not
+// read for the whole linger time; it is reset.
+func TestEndlessTalkerIsReset(t *testing.T) {
+	app, near := pairOf(t, "tcp")
+	s := newFakeStream()
+	s.refuse = errors.New("stopped")
+	result := make(chan Result, 1)
+	go func() { result <- copyAfter(near, s, nil, deadline) }()
+	s.push([]byte("all I have to say"), io.EOF)
+	sent := 0
+	for {
+		n, err := app.Write(make([]byte, 64<<10))
+		sent += n
+		if err != nil {
+			break
+		}
+		if sent > 64<<20 {
+			t.Fatal("64 MiB were taken from a talker nobody listens to")
+		}
+	}
+	select {
+	case r := <-result:
+		if r.Err == nil {
+			t.Errorf("%+v", r)
+		}
+	case <-time.After(deadline):
+		t.Fatal("Copy did not return")
+	}
+}

@@ -153,13 +153,23 @@ func (d *direction) write(p []byte) error {
 	return err
 }
 
-// drop reads src to its end.
-func drop(src net.Conn) error {
+// maxDrop is how much of what nobody takes is fetched only to be dropped once the other direction has ended: enough for the
+// rest of an answer, little for the processors. A far end that sends more is told by a reset, as it would be by TCP.
+const maxDrop = 1 << 20
+
+var errDropped = errors.New("nobody takes what it sends")
+
+// drop reads d.src to its end.
+func (c *copier) drop(d *direction) error {
 	buf := buffers.Get().(*[bufSize]byte)
 	defer buffers.Put(buf)
-	for {
-		if _, err := src.Read(buf[:]); err != nil {
+	for n := 0; ; {
+		m, err := d.src.Read(buf[:])
+		if err != nil {
 			return noEOF(err)
+		}
+		if n += m; n > maxDrop && c.hasEnded(d.back) {
+			return errDropped
 		}
 	}
 }

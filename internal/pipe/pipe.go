@@ -235,6 +235,12 @@ func (c *copier) isAborted() bool {
 	return c.aborted
 }
 
+func (c *copier) hasEnded(d *direction) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return d.ended
+}
+
 func (c *copier) isDropping(d *direction) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,7 +282,7 @@ func (c *copier) run(d *direction) {
 		}
 		c.writeFailed(d, werr)
 	}
-	c.sourceDone(d, drop(d.src))
+	c.sourceDone(d, c.drop(d))
 }
 
 func (c *copier) sourceDone(d *direction, rerr error) {
