@@ -4,7 +4,7 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 TAGS     = urfave_cli_no_docs
-BIN      = bin/linkproxy
+BIN      = bin/linkproxy$(shell $(GO) env GOEXE)
 
 .PHONY: build demo test race check lint bench fuzz cross clean
 

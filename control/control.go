@@ -244,8 +244,11 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values) (*ht
 		return nil, fmt.Errorf("control: %w", err)
 	}
 	resp, err := c.http().Do(req)
-	if err != nil {
-		return nil, err
+	switch {
+	case errors.Is(err, ErrNotRunning):
+		return nil, ErrNotRunning
+	case err != nil:
+		return nil, fmt.Errorf("control: asking the running linkproxy: %w", err)
 	}
 	if resp.StatusCode >= 300 {
 		return nil, failed(resp)

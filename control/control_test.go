@@ -183,6 +183,40 @@ func TestConnectOfAClientThatSaysNothing(t *testing.T) {
 	}
 }
 
+// broken is a stream whose reading fails after some bytes.
+type broken struct{ net.Conn }
+
+func (b *broken) Read(p []byte) (int, error) {
+	n, err := b.Conn.Read(p)
+	if errors.Is(err, io.EOF) {
+		err = &classed{"the peer was restarted", "lost"}
+	}
+	return n, err
+}
+
+// TestConnectTellsABreakFromAnEnd: a stream that breaks after it was open must not look like one that has ended.
+func TestConnectTellsABreakFromAnEnd(t *testing.T) {
+	near, far := net.Pipe()
+	c := start(t, &Server{
+		Connect: func(context.Context, string) (net.Conn, error) { return &broken{near}, nil },
+		Copy: func(client, s net.Conn) {
+			_, _ = io.Copy(client, s)
+			client.Close()
+		},
+	})
+	conn, err := c.Connect(t.Context(), "devbox:22")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() { _, _ = far.Write([]byte("half")); far.Close() }()
+	got, err := io.ReadAll(conn)
+	var e *Error
+	if string(got) != "half" || !errors.As(err, &e) || e.Why != "lost" || e.Text != "the peer was restarted" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
 func TestConnectRefused(t *testing.T) {
 	opened := make(chan error, 1)
 	c, far := connectTo(t, opened)

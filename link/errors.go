@@ -88,7 +88,7 @@ func (e *RefusedError) Error() string {
 		CodeRefused:     "the peer reached the machine, but nothing listens on %s",
 		CodeUnreachable: "the peer has no route to %s",
 		CodeNotFound:    "the peer cannot resolve the name in %s",
-		CodeNotAllowed:  "the peer's allow rules do not cover %s",
+		CodeNotAllowed:  "the peer's allow rules do not cover %s: add it there to allow under [host] in the config",
 		CodeTimeout:     "%s did not answer the peer in time",
 		CodeBusy:        "the peer has too many connections to open %s now",
 	}[e.Code]

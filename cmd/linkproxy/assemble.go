@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,8 +31,9 @@ type up struct {
 	cfg       *config.Config
 	names     *config.Names
 	cfgErr    error
-	endpoints map[string]*endpoint // by the address as configured
-	retired   []*endpoint          // closed to new apps, with streams that live on
+	endpoints map[string]*endpoint      // by the address as configured
+	bound     map[string][]net.Listener // new addresses of a config that is being put in force
+	retired   []*endpoint               // closed to new apps, with streams that live on
 }
 
 // endpoint is one listening address and who serves it.
@@ -109,9 +111,13 @@ func (u *up) open(addr string, server interface {
 	Live() int
 },
 ) error {
-	lns, err := proxy.Listen(addr)
-	if err != nil {
-		return taken(addr, err)
+	lns := u.bound[addr]
+	delete(u.bound, addr)
+	if lns == nil {
+		var err error
+		if lns, err = proxy.Listen(addr); err != nil {
+			return taken(addr, err)
+		}
 	}
 	e := &endpoint{addr: addr, listeners: lns, server: server}
 	for _, ln := range lns {
@@ -187,6 +193,20 @@ func (u *up) listening() []string {
 
 // dial is what proxy asks for every app.
 func (u *up) dial(ctx context.Context, r proxy.Request) (net.Conn, error) {
+	conn, err := u.reach(ctx, r)
+	if err != nil {
+		return nil, &plain{err}
+	}
+	return conn, nil
+}
+
+// plain is an error whose text is fit for people; its class stays.
+type plain struct{ error }
+
+func (e *plain) Error() string { return said(e.error) }
+func (e *plain) Unwrap() error { return e.error }
+
+func (u *up) reach(ctx context.Context, r proxy.Request) (net.Conn, error) {
 	if r.Peer != "" {
 		return u.early(ctx, r.Peer, r.Target, r.Hold)
 	}
@@ -266,7 +286,27 @@ func (e *unknownPeer) Error() string {
 // Reason is the class of the failure as a word.
 func (e *unknownPeer) Reason() string { return "unknown_peer" }
 
-func (u *up) use(ctx context.Context, peer, r string) error { return u.dialer.Use(ctx, peer, r) }
+// use moves a peer's link to a route, given as in the config, with or without its port, or as a class alone.
+func (u *up) use(ctx context.Context, peer, r string) error {
+	u.mu.Lock()
+	p, _ := u.cfg.Peer(peer)
+	u.mu.Unlock()
+	var known []string
+	for _, c := range p.Routes {
+		rt, err := route.ParseRoute(c.String(), config.DefaultPort)
+		if err != nil {
+			return err
+		}
+		if r == rt.ID() || r == c.String() || r == c.Class {
+			return u.dialer.Use(ctx, peer, rt.ID())
+		}
+		known = append(known, rt.ID())
+	}
+	if len(known) == 0 {
+		return u.dialer.Use(ctx, peer, r) // which knows what is wrong with the peer
+	}
+	return fmt.Errorf("%s has no route %s; it has %s", peer, r, strings.Join(known, ", "))
+}
 
 // --- reload
 
@@ -326,10 +366,42 @@ func (u *up) apply(cfg *config.Config) error {
 	if ch.Empty() {
 		return nil
 	}
+	if err := u.bind(ch); err != nil {
+		return err
+	}
 	u.dialer.SetPeers(peers)
 	u.dialer.SetWait(cfg.Listen.Wait)
 	u.cfg, u.names = cfg, cfg.Names()
 	return errors.Join(u.applyProxies(ch, cfg), u.applyForwards(ch))
+}
+
+// bind listens on the new addresses of a config before anything is changed: if one is taken, none is.
+func (u *up) bind(ch config.Change) error {
+	var addrs []string
+	for _, l := range ch.Listeners.Added {
+		addrs = append(addrs, l.Address)
+	}
+	for _, f := range ch.Forwards.Added {
+		addrs = append(addrs, f.Listen)
+	}
+	u.bound = map[string][]net.Listener{}
+	for _, addr := range addrs {
+		if u.endpoints[addr] != nil {
+			continue // it passes from one of ours to another
+		}
+		lns, err := proxy.Listen(addr)
+		if err != nil {
+			for _, bound := range u.bound {
+				for _, ln := range bound {
+					ln.Close()
+				}
+			}
+			u.bound = nil
+			return taken(addr, err)
+		}
+		u.bound[addr] = lns
+	}
+	return nil
 }
 
 func (u *up) applyProxies(ch config.Change, cfg *config.Config) error {

@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
@@ -30,6 +32,9 @@ func (w *world) cmdConnect() *cli.Command {
 			a, err := args(c, 1, 1, "connect PEER:PORT, or PEER/HOST:PORT for a host behind the peer")
 			if err != nil {
 				return err
+			}
+			if !strings.Contains(a[0], ":") {
+				return &usage{fmt.Sprintf("%q has no port: write %s:22, for example", a[0], a[0])}
 			}
 			return w.connect(c.Context, a[0], c.Bool("alone"))
 		},

@@ -28,7 +28,7 @@ func (w *world) cmdHost() *cli.Command {
 		Description: "Accepts links from paired machines and dials for them what the config's [host] allow says (by default any\n" +
 			"port of this machine's own loopback), until interrupted.\n\n" +
 			"   linkproxy host\n" +
-			"   linkproxy host invite        a one-time code, to be typed or pasted where `linkproxy pair` asks\n" +
+			"   linkproxy host invite        a one-time code for `linkproxy pair CODE` on the other machine\n" +
 			"   linkproxy host clients       who is paired\n" +
 			"   linkproxy host status        held sessions",
 		Action: func(c *cli.Context) error {
@@ -300,6 +300,9 @@ func inviteAddresses(cfg *config.Config, extra []string) ([]string, error) {
 	for i, a := range list {
 		if _, _, err := net.SplitHostPort(a); err != nil {
 			list[i] = net.JoinHostPort(strings.Trim(a, "[]"), port)
+		}
+		if _, err := routeTo(list[i]); err != nil {
+			return nil, &usage{fmt.Sprintf("--address %s: %v", a, err)}
 		}
 	}
 	if ip := net.ParseIP(hostPart); hostPart == "localhost" || ip != nil && !ip.IsUnspecified() {

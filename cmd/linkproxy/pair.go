@@ -78,9 +78,28 @@ func (w *world) pair(c *cli.Context) error {
 		return fmt.Errorf("paired, but the config could not be written: %w", err)
 	}
 	w.print("paired with %s (%s)", name, inv.Fingerprint.Short())
-	w.note("saved as peer %q in %s", name, w.config)
+	if is := w.nameOf(inv.Fingerprint); is != "" && is != name {
+		w.note("it is the peer %q already, in %s: its pairing and routes are renewed, its name stays", is, w.config)
+		name = is
+	} else {
+		w.note("saved as peer %q in %s", name, w.config)
+	}
 	w.note("next: linkproxy up, then for example ssh -o ProxyCommand='linkproxy connect %%h:%%p' you@%s", name)
 	return nil
+}
+
+// nameOf is what the config calls the peer with a key; empty: it has none.
+func (w *world) nameOf(id identity.Fingerprint) string {
+	cfg, err := w.loadConfig()
+	if err != nil {
+		return ""
+	}
+	for _, p := range cfg.Peers {
+		if p.ID == id {
+			return p.Name
+		}
+	}
+	return ""
 }
 
 // peerName makes a host's own name fit for a peer.

@@ -20,7 +20,7 @@ import (
 // moving lines appear only on a terminal, and colours not where NO_COLOR is set (https://no-color.org).
 
 // inner are the marks of packages and of carrying bytes in an error's text; a user needs what stands behind them.
-var inner = regexp.MustCompile(`\b(carrying standard input and output|pipe: (read|write) (peer|app)|config|link|dialer|host|identity|proxy|control|route): `)
+var inner = regexp.MustCompile(`(^|: |\()(?:(?:carrying standard input and output|pipe: (?:read|write) (?:peer|app)|config|link|dialer|host|identity|proxy|control|route): )+`)
 
 // said is an error's text for people. Mistakes in the config stay as they are: they name keys.
 func said(err error) string {
@@ -28,7 +28,7 @@ func said(err error) string {
 	if _, ok := errors.AsType[config.Errors](err); ok {
 		return strings.TrimPrefix(text, "config: ")
 	}
-	return inner.ReplaceAllString(text, "")
+	return inner.ReplaceAllString(text, "$1")
 }
 
 // fail tells an error.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -53,10 +54,18 @@ func (w *world) watchStatus(ctx context.Context, asJSON bool) error {
 	}
 }
 
+// notRunning adds to an error of the control socket how to start what was asked.
+func notRunning(err error, role string) error {
+	if errors.Is(err, control.ErrNotRunning) {
+		return fmt.Errorf("%w; start it with `linkproxy %s`", err, role)
+	}
+	return err
+}
+
 func (w *world) showStatus(ctx context.Context, role string, asJSON bool) error {
 	st, err := control.NewClient(w.state, role).Status(ctx)
 	if err != nil {
-		return fmt.Errorf("%w; start it with `linkproxy %s`", err, role)
+		return notRunning(err, role)
 	}
 	if asJSON {
 		e := json.NewEncoder(w.out)
@@ -185,6 +194,9 @@ func peerStatus(p dialer.PeerStatus) control.Peer {
 			}
 		}
 		cp.Routes = append(cp.Routes, r)
+	}
+	if p.Link != nil && p.Link.Doubtful && !p.Link.HasOther {
+		cp.State = "no answer at present; streams are held"
 	}
 	if p.Link != nil {
 		cp.Links = append(cp.Links, linkStatus(*p.Link, p.Streams, p.Since))

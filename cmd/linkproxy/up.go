@@ -25,7 +25,12 @@ func (w *world) cmdUp() *cli.Command {
 			"SIGHUP), and what did not change keeps its sockets and streams.\n\n" +
 			"   linkproxy up\n" +
 			"   curl --proxy socks5h://127.0.0.1:1080 http://devbox:8000/",
-		Action: func(c *cli.Context) error { return w.runUp(c.Context) },
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "up"); err != nil {
+				return err
+			}
+			return w.runUp(c.Context)
+		},
 	}
 }
 
@@ -117,7 +122,11 @@ func (w *world) cmdUse() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return control.NewClient(w.state, "up").Use(c.Context, a[0], a[1])
+			if err := control.NewClient(w.state, "up").Use(c.Context, a[0], a[1]); err != nil {
+				return notRunning(err, "up")
+			}
+			w.print("%s is on %s now", a[0], a[1])
+			return nil
 		},
 	}
 }
@@ -146,6 +155,10 @@ func (w *world) cmdConfig() *cli.Command {
 				Name: "check", Usage: "read the config file and name every mistake",
 				Action: func(*cli.Context) error {
 					cfg, err := config.Load(w.config)
+					if errors.Is(err, os.ErrNotExist) {
+						w.print("%s: no config file yet: the defaults are in force", w.config)
+						return nil
+					}
 					if err != nil {
 						return err
 					}
