@@ -153,8 +153,9 @@ func (d *direction) write(p []byte) error {
 	return err
 }
 
-// maxDrop is how much of what nobody takes is fetched only to be dropped once the other direction has ended: enough for the
-// rest of an answer, little for the processors. A far end that sends more is told by a reset, as it would be by TCP.
+// maxDrop is how much of what a stream does not take is fetched only to be dropped once the other direction has ended and was
+// delivered: enough for the rest of an answer, little for the processors. A target that sends more is told by a reset, as it
+// would be by TCP; where the system does not tell what was delivered, the linger time ends it.
 const maxDrop = 1 << 20
 
 var errDropped = errors.New("nobody takes what it sends")
@@ -168,7 +169,7 @@ func (c *copier) drop(d *direction) error {
 		if err != nil {
 			return noEOF(err)
 		}
-		if n += m; n > maxDrop && c.hasEnded(d.back) {
+		if n += m; n > maxDrop && c.drain.used && c.hasEnded(d.back) && tellsUnsent && unsent(d.back.dst) == 0 {
 			return errDropped
 		}
 	}

@@ -69,6 +69,9 @@ func (d *direction) moveSpliced(w waiter, s *splicer) (rerr, werr error) {
 	}
 }
 
+// tellsUnsent says that unsent knows.
+const tellsUnsent = true
+
 // unsent is how many bytes written to c its far end has not acknowledged, 0 if unknown.
 func unsent(c net.Conn) int {
 	t, ok := c.(*net.TCPConn)
