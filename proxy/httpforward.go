@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -187,9 +188,10 @@ func (s *Server) upgradeHTTP(w http.ResponseWriter, r *http.Request, c *appConn,
 	if !s.conns.onClose(c.Conn, func() { pipe.Reset(peer) }) {
 		pipe.Reset(peer)
 	}
-	defer s.conns.onClose(c.Conn, nil)
-	br := bufio.NewReaderSize(peer, upgradeBuf)
+	head := &headLimit{r: peer, left: maxAnswerHead}
+	br := bufio.NewReaderSize(head, upgradeBuf)
 	res, err := askUpgrade(r, peer, br)
+	head.left = math.MaxInt
 	if !stop() && err == nil {
 		err = errAppLeft
 	}
@@ -199,11 +201,34 @@ func (s *Server) upgradeHTTP(w http.ResponseWriter, r *http.Request, c *appConn,
 		s.failedForward(w, r, c, req, err)
 	case res.StatusCode == http.StatusSwitchingProtocols:
 		s.switchProtocols(w, c, peer, br, res, req)
+		return // closing the server resets peer as before
 	default:
 		defer peer.Close()
 		defer res.Body.Close()
 		relayResponse(w, c, res)
 	}
+	s.conns.onClose(c.Conn, nil)
+}
+
+// maxAnswerHead bounds the header of an answer, interim ones included, as net/http's transport does: a target must not be
+// able to fill this process.
+const maxAnswerHead = 256 << 10
+
+var errAnswerHead = errors.New("proxy: the target's answer has a header of more than 256 KiB")
+
+// headLimit reads at most left bytes of r.
+type headLimit struct {
+	r    io.Reader
+	left int
+}
+
+func (h *headLimit) Read(p []byte) (int, error) {
+	if h.left <= 0 {
+		return 0, errAnswerHead
+	}
+	n, err := h.r.Read(p[:min(len(p), h.left)])
+	h.left -= n
+	return n, err
 }
 
 // askUpgrade sends r and reads the response header, skipping interim ones.
@@ -253,7 +278,6 @@ func (s *Server) switchProtocols(w http.ResponseWriter, c *appConn, peer net.Con
 		s.conns.remove(c.Conn)
 		return
 	}
-	s.conns.onClose(c.Conn, nil)
 	s.carry(c.Conn, peer, early, req)
 }
 

@@ -128,6 +128,9 @@ func headOf(early []byte) func() ([]byte, error) {
 
 func carry(c *conns, log *slog.Logger, app, peer net.Conn, head func() ([]byte, error), target string) {
 	defer c.remove(app)
+	if !c.onClose(app, func() { pipe.Reset(peer) }) { // an app that has said all is not seen to be reset
+		pipe.Reset(peer)
+	}
 	res := pipe.CopyAfter(app, peer, head)
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		log.Debug("connection ended", "target", target, "up", res.Up, "down", res.Down, "error", res.Err)

@@ -21,7 +21,10 @@ import (
 func Stdio(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
 	s := &stdio{in: in, out: out, chunks: make(chan chunk), done: make(chan struct{})}
 	go s.pump()
-	stop := context.AfterFunc(ctx, func() { s.end(context.Cause(ctx)) })
+	stop := context.AfterFunc(ctx, func() {
+		s.end(context.Cause(ctx))
+		pipe.Reset(conn) // nobody reads in any more once that has ended
+	})
 	res := pipe.Copy(s, conn)
 	if !stop() && ctx.Err() != nil {
 		return fmt.Errorf("proxy: carrying standard input and output: %w", context.Cause(ctx))

@@ -251,6 +251,10 @@ func (u *up) connect(ctx context.Context, target string) (net.Conn, error) {
 // connectTarget is what PEER:PORT, PEER/HOST:PORT or a name that reach covers means.
 func connectTarget(cfg *config.Config, target string) (peer, at string, err error) {
 	to, perr := config.ParseTo(target)
+	name, _, _ := strings.Cut(strings.ReplaceAll(target, "/", ":"), ":")
+	if _, ok := cfg.Peer(name); ok && perr != nil {
+		return "", "", perr // meant for that peer, and wrong
+	}
 	if perr == nil && to.Count() == 1 {
 		if _, ok := cfg.Peer(to.Peer); ok {
 			return to.Peer, to.Target(0), nil
@@ -372,7 +376,32 @@ func (u *up) apply(cfg *config.Config) error {
 	u.dialer.SetPeers(peers)
 	u.dialer.SetWait(cfg.Listen.Wait)
 	u.cfg, u.names = cfg, cfg.Names()
+	u.retireOld(ch)
 	return errors.Join(u.applyProxies(ch, cfg), u.applyForwards(ch))
+}
+
+// retireOld stops listening wherever somebody else will, or nobody, before anything new is opened: an address may pass from
+// one endpoint to another.
+func (u *up) retireOld(ch config.Change) {
+	var addrs []string
+	for _, l := range ch.Listeners.Removed {
+		addrs = append(addrs, l.Address)
+	}
+	if ch.Users { // who may log in is fixed for a server: a new one takes over the address, streams stay with the old
+		for _, l := range ch.Listeners.Unchanged {
+			addrs = append(addrs, l.Address)
+		}
+	}
+	for _, f := range ch.Forwards.Removed {
+		addrs = append(addrs, f.Listen)
+	}
+	for _, p := range ch.Forwards.Changed {
+		addrs = append(addrs, p.Old.Listen)
+	}
+	for _, addr := range addrs {
+		u.retire(addr)
+		u.log.Debug("no longer listening", "listen", addr)
+	}
 }
 
 // bind listens on the new addresses of a config before anything is changed: if one is taken, none is.
@@ -406,15 +435,8 @@ func (u *up) bind(ch config.Change) error {
 
 func (u *up) applyProxies(ch config.Change, cfg *config.Config) error {
 	add := ch.Listeners.Added
-	for _, l := range ch.Listeners.Removed {
-		u.retire(l.Address)
-		u.log.Info("no longer listening", "listen", l.Address)
-	}
-	if ch.Users { // who may log in is fixed for a server: a new one takes over the address, streams stay with the old
-		for _, l := range ch.Listeners.Unchanged {
-			u.retire(l.Address)
-			add = append(add, l)
-		}
+	if ch.Users {
+		add = append(add, ch.Listeners.Unchanged...)
 	}
 	var errs []error
 	for _, l := range add {
@@ -428,13 +450,8 @@ func (u *up) applyProxies(ch config.Change, cfg *config.Config) error {
 }
 
 func (u *up) applyForwards(ch config.Change) error {
-	for _, f := range ch.Forwards.Removed {
-		u.retire(f.Listen)
-		u.log.Info("no longer listening", "listen", f.Listen)
-	}
 	add := ch.Forwards.Added
 	for _, p := range ch.Forwards.Changed {
-		u.retire(p.Old.Listen)
 		add = append(add, p.New)
 	}
 	var errs []error

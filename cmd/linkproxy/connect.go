@@ -42,6 +42,7 @@ func (w *world) cmdConnect() *cli.Command {
 }
 
 func (w *world) connect(ctx context.Context, target string, alone bool) error {
+	signal.Ignore(syscall.SIGPIPE) // a standard output that nobody reads is an error like any other, told to the peer
 	// ssh ends its ProxyCommand with SIGHUP: a link of its own must still be given up in words, or the host would hold it.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()

@@ -223,15 +223,15 @@ func (r *hostRun) reload(ctx context.Context) error {
 		r.h.SetPolicy(policy)
 		r.w.log.Info("new allow rules are in force")
 	}
-	r.cfg = cfg
 	if !ch.HostListen {
+		r.cfg = cfg
 		return nil
 	}
-	old := r.ln
+	r.ln.Close() // links that came in there live on; the new address may cover the old one
 	if err := r.listen(ctx, cfg.Host.Listen); err != nil {
-		return err
+		return errors.Join(err, r.listen(ctx, r.cfg.Host.Listen))
 	}
-	old.Close() // links that came in there live on
+	r.cfg = cfg
 	r.w.log.Info("serving", "listen", r.ln.Addr())
 	return nil
 }

@@ -46,6 +46,7 @@ type world struct {
 func run(args []string, in, out, errw *os.File) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal kills
 	w := &world{in: in, out: out, err: errw}
 	app := &cli.App{
 		Name:  "linkproxy",

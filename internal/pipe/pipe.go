@@ -49,12 +49,17 @@ func copyAfter(app, peer net.Conn, head func() ([]byte, error), linger time.Dura
 	c.up = direction{src: app, dst: peer, srcName: "app", dstName: "peer"}
 	c.down = direction{src: peer, dst: app, srcName: "peer", dstName: "app"}
 	c.up.back, c.down.back = &c.down, &c.up
+	cutIfKilled(app, true)
+	cutIfKilled(peer, true)
+	if a, ok := peer.(aborter); ok {
+		a.OnAbort(c.gone)
+		defer a.OnAbort(nil)
+	}
 	c.startDown()
 	c.runUp(head)
 	<-c.downDone
 	c.stopLinger()
-	_ = app.Close()
-	_ = peer.Close()
+	c.closeBoth()
 	return Result{Up: c.up.n, Down: c.down.n, Err: c.err}
 }
 
@@ -89,6 +94,42 @@ type direction struct {
 // readFailed ends everything: a connection that cannot be read is gone in both directions.
 func (c *copier) readFailed(d *direction, err error) {
 	c.abort(&Error{Side: d.srcName, Op: "read", Err: err})
+}
+
+// aborter is a stream that tells when it was reset or has failed, also while nobody reads it.
+type aborter interface{ OnAbort(f func()) }
+
+// gone is called when the peer was reset or has failed. While the way down goes on, its reader finds out and knows the cause;
+// once that has ended nobody would, and a silent app could keep the copy for ever.
+func (c *copier) gone() {
+	c.mu.Lock()
+	ended := c.down.ended
+	c.mu.Unlock()
+	if ended {
+		c.abort(&Error{Side: c.up.dstName, Op: "write", Err: io.ErrClosedPipe})
+	}
+}
+
+// cutIfKilled has the system reset a connection that is open when this process dies: cut short, it must not look complete.
+func cutIfKilled(c net.Conn, on bool) {
+	t, ok := c.(interface{ SetLinger(sec int) error })
+	switch {
+	case !ok:
+	case on:
+		_ = t.SetLinger(0)
+	default:
+		_ = t.SetLinger(-1)
+	}
+}
+
+// closeBoth closes both sides; what was written to them still arrives.
+func (c *copier) closeBoth() {
+	if !c.isAborted() {
+		cutIfKilled(c.up.src, false)
+		cutIfKilled(c.up.dst, false)
+	}
+	_ = c.up.src.Close()
+	_ = c.up.dst.Close()
 }
 
 // abort resets both sides, once.
@@ -222,6 +263,8 @@ func (c *copier) finish() {
 	c.aborted = true
 	idle := c.stopDraining()
 	c.mu.Unlock()
+	cutIfKilled(c.up.src, false)
+	cutIfKilled(c.up.dst, false)
 	_ = c.up.src.Close()
 	_ = c.up.dst.Close()
 	if idle {
