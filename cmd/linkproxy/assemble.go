@@ -399,8 +399,10 @@ func (u *up) retireOld(ch config.Change) {
 		addrs = append(addrs, p.Old.Listen)
 	}
 	for _, addr := range addrs {
-		u.retire(addr)
-		u.log.Debug("no longer listening", "listen", addr)
+		if u.endpoints[addr] != nil {
+			u.retire(addr)
+			u.log.Info("no longer listening", "listen", addr)
+		}
 	}
 }
 
