@@ -13,10 +13,10 @@ import (
 // aborting is one end of a connection that tells like a link's stream when it fails.
 type aborting struct {
 	*testenv.Conn
-	f chan func()
+	f chan func(failed bool)
 }
 
-func (a *aborting) OnAbort(f func()) {
+func (a *aborting) OnGone(f func(failed bool)) {
 	if f != nil {
 		a.f <- f
 	}
@@ -25,6 +25,11 @@ func (a *aborting) OnAbort(f func()) {
 // TestSilentTargetIsLetGo: a stream that has said all and then fails (dropped, revoked, its link ended) takes the connection
 // to its target along, though that says nothing.
 func TestSilentTargetIsLetGo(t *testing.T) {
+	t.Run("failed", func(t *testing.T) { testSilentTarget(t, true) })
+	t.Run("not wanted", func(t *testing.T) { testSilentTarget(t, false) })
+}
+
+func testSilentTarget(t *testing.T, failed bool) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -42,7 +47,7 @@ func TestSilentTargetIsLetGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	near, far := testenv.Pipe()
-	st := &aborting{near, make(chan func(), 1)}
+	st := &aborting{near, make(chan func(failed bool), 1)}
 	done := make(chan pipe.Result, 1)
 	go func() { done <- pipe.Copy(conn, st) }()
 	abort := <-st.f
@@ -53,11 +58,11 @@ func TestSilentTargetIsLetGo(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err != io.EOF {
 		t.Fatalf("the target read %v", err)
 	}
-	abort()
+	abort(failed)
 	select {
 	case r := <-done:
-		if r.Err == nil {
-			t.Error("a failed stream ended cleanly")
+		if failed != (r.Err != nil) {
+			t.Errorf("%+v", r)
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("the copy goes on")

@@ -92,7 +92,7 @@ func (l *Link) finish(now core.Time, own bool) {
 	}
 	for _, s := range e.Writable {
 		if st, ok := s.Ctx.(*Stream); ok {
-			st.wakeWriter()
+			e.calls = st.wakeWriter(e.calls)
 		}
 	}
 	ended := l.core.Err() != nil && !l.stopping

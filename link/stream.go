@@ -20,6 +20,7 @@ type Stream struct {
 	since time.Time
 
 	// Guarded by l.mu.
+	onGone     func(failed bool)
 	onReadable func()
 	onAbort    func()
 	readWait   chan struct{} // one slot; made by the first Read that waits
@@ -61,13 +62,14 @@ func (st *Stream) wakeReader(calls []func()) []func() {
 		calls = append(calls, st.onReadable)
 		st.onReadable = nil
 	}
-	return calls
+	return st.tellGone(calls)
 }
 
-func (st *Stream) wakeWriter() {
+func (st *Stream) wakeWriter(calls []func()) []func() {
 	if st.writeWait != nil {
 		signal(st.writeWait)
 	}
+	return st.tellGone(calls)
 }
 
 func (st *Stream) isReadable() bool {
@@ -119,6 +121,40 @@ func (st *Stream) OnAbort(f func()) {
 	}
 	st.l.mu.Unlock()
 	f()
+}
+
+// OnGone has f called once, from any goroutine, when the stream takes nothing more: failed says that it was reset or has
+// failed, otherwise the other side has said STOP; at once if that has happened. f must not wait; nil: nothing is called any
+// more.
+func (st *Stream) OnGone(f func(failed bool)) {
+	st.l.mu.Lock()
+	failed, gone := st.gone()
+	if f == nil || !gone {
+		st.onGone = f
+		st.l.mu.Unlock()
+		return
+	}
+	st.l.mu.Unlock()
+	f(failed)
+}
+
+func (st *Stream) gone() (failed, gone bool) {
+	failed = st.aborted()
+	return failed, failed || st.s.Stopped()
+}
+
+// tellGone appends the call of OnGone's f, within a step of the core.
+func (st *Stream) tellGone(calls []func()) []func() {
+	if st.onGone == nil {
+		return calls
+	}
+	failed, gone := st.gone()
+	if !gone {
+		return calls
+	}
+	f := st.onGone
+	st.onGone = nil
+	return append(calls, func() { f(failed) })
 }
 
 // WaitOpened waits until the peer has reached the target; a *RefusedError says that it did not.
@@ -444,7 +480,7 @@ func (st *Stream) SetReadDeadline(t time.Time) error {
 
 // SetWriteDeadline implements net.Conn.
 func (st *Stream) SetWriteDeadline(t time.Time) error {
-	st.setDeadline(&st.writeDue, t, st.wakeWriter)
+	st.setDeadline(&st.writeDue, t, func() { st.wakeWriter(nil) })
 	return nil
 }
 

@@ -51,9 +51,9 @@ func copyAfter(app, peer net.Conn, head func() ([]byte, error), linger time.Dura
 	c.up.back, c.down.back = &c.down, &c.up
 	cutIfKilled(app, true)
 	cutIfKilled(peer, true)
-	if a, ok := peer.(aborter); ok {
-		a.OnAbort(c.gone)
-		defer a.OnAbort(nil)
+	if g, ok := peer.(goer); ok {
+		g.OnGone(c.gone)
+		defer g.OnGone(nil)
 	}
 	c.startDown()
 	c.runUp(head)
@@ -70,11 +70,12 @@ type copier struct {
 	nowait     io.Writer // writes to the app without waiting; nil: that cannot be done
 	lingerTime time.Duration
 
-	mu      sync.Mutex
-	err     error // the first failure
-	aborted bool
-	linger  *time.Timer
-	drain   drainState
+	mu                   sync.Mutex
+	err                  error // the first failure
+	aborted              bool
+	peerGone, peerFailed bool // see gone
+	linger               *time.Timer
+	drain                drainState
 
 	lingering sync.WaitGroup // timer callbacks that may still run
 }
@@ -96,17 +97,32 @@ func (c *copier) readFailed(d *direction, err error) {
 	c.abort(&Error{Side: d.srcName, Op: "read", Err: err})
 }
 
-// aborter is a stream that tells when it was reset or has failed, also while nobody reads it.
-type aborter interface{ OnAbort(f func()) }
+// goer is a stream that tells, also while nobody reads or writes it, that it takes nothing more: failed says that it was
+// reset or has failed, otherwise the other side only wants to hear no more.
+type goer interface{ OnGone(f func(failed bool)) }
 
-// gone is called when the peer was reset or has failed. While the way down goes on, its reader finds out and knows the cause;
-// once that has ended nobody would, and a silent app could keep the copy for ever.
-func (c *copier) gone() {
+// gone is called when the peer takes nothing more. While the way down goes on, its reader finds out what else there is; once
+// that has ended nobody would look, and a silent app could keep the copy for ever.
+func (c *copier) gone(failed bool) {
 	c.mu.Lock()
-	ended := c.down.ended
+	c.peerGone, c.peerFailed = true, c.peerFailed || failed
 	c.mu.Unlock()
-	if ended {
+	c.endIfGone()
+}
+
+// endIfGone ends the copy if the way down has ended and the peer takes nothing more. Where the app talks on, the linger time
+// does it.
+func (c *copier) endIfGone() {
+	c.mu.Lock()
+	over := c.peerGone && c.down.ended && !c.up.dropping
+	failed := c.peerFailed
+	c.mu.Unlock()
+	switch {
+	case !over:
+	case failed:
 		c.abort(&Error{Side: c.up.dstName, Op: "write", Err: io.ErrClosedPipe})
+	default:
+		c.finish()
 	}
 }
 
@@ -175,6 +191,7 @@ func (c *copier) readEnded(d *direction) {
 		return
 	}
 	c.settle()
+	c.endIfGone()
 }
 
 // writeFailed turns d into a reader that drops, so that src is not held up and its end is still seen.
@@ -331,6 +348,8 @@ func (c *copier) run(d *direction) {
 func (c *copier) sourceDone(d *direction, rerr error) {
 	switch {
 	case c.isAborted():
+	case errors.Is(rerr, errDropped):
+		c.finish() // the system resets who still sends
 	case rerr == nil:
 		c.readEnded(d)
 	default:

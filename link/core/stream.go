@@ -429,6 +429,9 @@ func (s *Stream) WriteErr() error {
 	return nil
 }
 
+// Stopped says that the peer wants no more bytes.
+func (s *Stream) Stopped() bool { return s.stopCame }
+
 // Bytes are how many bytes the app has read and written.
 func (s *Stream) Bytes() (read, written uint64) { return s.in.read, s.out.end }
 
