@@ -159,6 +159,8 @@ const (
 func classify(err error) string {
 	var timeout interface{ Timeout() bool }
 	switch {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
+		return busyError{}.Reason() // this host has run out of something; the target may be well
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaRefused):
 		return reasonRefused
 	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, wsaTimedOut),
