@@ -93,7 +93,7 @@ func TestFlappingRouteIsHeldByTheBudget(t *testing.T) {
 		})
 		w.dialled()
 		time.Sleep(10 * time.Minute)
-		if n, most := len(w.dialled()), route.BudgetSize+int(10*time.Minute/route.RefillIdle); n > most || n < 20 {
+		if n, most := len(w.dialled()), route.BudgetSize+int(10*time.Minute/route.RefillWaiting); n > most || n < 20 {
 			t.Errorf("%d dials in 10 minutes, the budget is %d", n, most)
 		}
 		_ = s.Close()

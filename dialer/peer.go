@@ -223,6 +223,7 @@ func (p *peer) observe(now time.Time, st link.Status) {
 		p.reconnect.Lost(now)
 	}
 	p.updateWaits(now, was)
+	p.tellWaiting(now)
 }
 
 // stateOf sums a link up: one carrier that is not in doubt makes it up.

@@ -87,9 +87,9 @@ func (p *peer) updateWaits(now time.Time, was state) {
 	p.tellWaiting(now)
 }
 
-// tellWaiting lets the budget know whether an app waits for a route.
+// tellWaiting lets the budget know whether an app waits for a route: one that has just come, or one whose stream is held.
 func (p *peer) tellWaiting(now time.Time) {
-	waiting := p.state != up && len(p.waits) > 0
+	waiting := p.state != up && (len(p.waits) > 0 || p.state == down && p.client != nil && p.client.Work().Apps > 0)
 	if waiting == p.waiting {
 		return
 	}
@@ -106,7 +106,7 @@ const askAgain = 5 * time.Second
 
 // nag asks again for the apps that wait.
 func (p *peer) nag(now time.Time, wake *alarm) {
-	if !p.waiting || p.race != nil || p.lastRaceAt.IsZero() {
+	if p.state == up || len(p.waits) == 0 || p.race != nil || p.lastRaceAt.IsZero() {
 		return
 	}
 	if at := p.lastRaceAt.Add(askAgain); at.After(now) {
