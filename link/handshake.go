@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"linkproxy/internal/sock"
 	"linkproxy/link/frame"
 	"linkproxy/state/identity"
 )
@@ -232,7 +233,7 @@ const tlsHeader = 5
 
 var readAheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
 
-func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c, raw: rawOf(c)} }
+func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c, raw: sock.Raw(c)} }
 
 // Read implements net.Conn for TLS.
 func (c *outConn) Read(p []byte) (int, error) {
@@ -323,7 +324,7 @@ func (c *outConn) flush(wait bool) (done bool, err error) {
 	case wait:
 		n, err = c.Conn.Write(b)
 	default:
-		n, err = tryWrite(c.raw, b)
+		n, err = sock.TryWrite(c.raw, b)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package sock sets the options of the TCP sockets that carriers run over.
+// Package sock is what package net does not offer of sockets: the options of those that carriers run over, and writing without
+// waiting.
 package sock
 
 import (

@@ -1,0 +1,32 @@
+package pipe
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"linkproxy/internal/sock"
+)
+
+// nowaitOf is c as a writer that takes what the system takes at once and fails with errWouldWait for the rest; nil: c cannot
+// be written to that way.
+func nowaitOf(c net.Conn) io.Writer {
+	if raw := sock.Raw(c); raw != nil {
+		return nowait{raw}
+	}
+	return nil
+}
+
+var errWouldWait = errors.New("pipe: the write would wait")
+
+type nowait struct{ raw syscall.RawConn }
+
+// Write implements io.Writer.
+func (w nowait) Write(p []byte) (int, error) {
+	n, err := sock.TryWrite(w.raw, p)
+	if err == nil && n < len(p) {
+		err = errWouldWait
+	}
+	return n, err
+}
