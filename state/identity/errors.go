@@ -28,8 +28,8 @@ var (
 	ErrNoClient = errors.New("no such client")
 	// ErrAmbiguous: several trusted clients go by that name or fingerprint.
 	ErrAmbiguous = errors.New("several clients match")
-	// ErrNoInvite: no invite is open: none was made, or it is used up, late or ended by wrong guesses.
-	ErrNoInvite = errors.New("no invite is open")
+	// ErrNoInvite: no such invite is open: none was made, or it is used up, late, cancelled or ended by wrong guesses.
+	ErrNoInvite = errors.New("no such invite is open")
 	// ErrWrongSecret: the guess matched no open invite, and counted against each.
 	ErrWrongSecret = errors.New("wrong secret")
 	// ErrTooManyInvites: MaxOpenInvites are open already.

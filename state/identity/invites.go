@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"bytes"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,9 @@ const (
 	MaxGuesses = 5
 	// MaxOpenInvites bounds the invites open at once; a person needs one.
 	MaxOpenInvites = 16
+	// maxEnded is how many ended invites are remembered, so that somebody who tries an old code again is told so and is no
+	// guesser: far more than a person makes in a day.
+	maxEnded = 64
 
 	invitesName = "invites.json"
 	// clockSlack is by how much more than InviteLife an invite may have left: small corrections of the clock. One
@@ -28,8 +32,8 @@ const (
 )
 
 // Invites are the invites that a host has open, kept in dir/invites.json: `host invite` writes them, the host
-// process uses them up. It is safe for concurrent use, also between processes. A used, expired or ended invite is
-// gone from the file.
+// process uses them up. It is safe for concurrent use, also between processes. Of a used, expired, cancelled or guessed-at
+// invite only the secret stays in the file, which is good for nothing any more but to know it again.
 type Invites struct {
 	dir, path string
 	host      Fingerprint
@@ -37,8 +41,14 @@ type Invites struct {
 }
 
 type invitesView struct {
-	list []openInvite
+	open []openInvite
 	info fs.FileInfo // nil while there is no file
+}
+
+// inviteBook is the content of the file.
+type inviteBook struct {
+	open  []openInvite
+	ended [][]byte // secrets of the newest maxEnded invites that can never be used again
 }
 
 type openInvite struct {
@@ -93,15 +103,16 @@ func (v *Invites) create(now time.Time, invite Invite) error {
 		return fmt.Errorf("%w: its %d addresses are too long together; leave some out", ErrFormat, len(invite.Addresses))
 	}
 	return withLock(v.dir, func() error {
-		list, err := v.read()
+		book, err := v.read()
 		if err != nil {
 			return err
 		}
-		list = alive(list, now)
-		if len(list) >= MaxOpenInvites {
-			return fmt.Errorf("%w: %d; wait until one is used or %v old, or cancel them", ErrTooManyInvites, len(list), InviteLife)
+		book.sweep(now)
+		if n := len(book.open); n >= MaxOpenInvites {
+			return fmt.Errorf("%w: %d; wait until one is used or %v old, or cancel them", ErrTooManyInvites, n, InviteLife)
 		}
-		return v.write(append(list, openInvite{Name: invite.Name, Secret: invite.Secret, Expires: invite.Expires}))
+		book.open = append(book.open, openInvite{Name: invite.Name, Secret: invite.Secret, Expires: invite.Expires})
+		return v.write(book)
 	})
 }
 
@@ -109,12 +120,13 @@ func (v *Invites) create(now time.Time, invite Invite) error {
 func (v *Invites) Cancel(now time.Time) (int, error) {
 	n := 0
 	err := withLock(v.dir, func() error {
-		list, err := v.read()
-		if err != nil || len(list) == 0 {
+		book, err := v.read()
+		if err != nil || len(book.open) == 0 {
 			return err
 		}
-		n = len(usable(list, now))
-		return v.write(nil)
+		n = len(usable(book.open, now))
+		book.end(func(openInvite) bool { return true })
+		return v.write(book)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("identity: cancelling invites: %w", err)
@@ -136,34 +148,42 @@ func (v *Invites) Open(now time.Time) bool {
 		}
 		view = v.view.Load()
 	}
-	return len(usable(view.list, now)) > 0
+	return len(usable(view.open, now)) > 0
 }
 
 // Attempt tries one guess: verify says whether it fits an invite's secret. It is asked for every open invite until it
-// says yes; it only computes, waits for nothing, keeps no secret and calls nothing here, as the state folder is
-// locked meanwhile. A fit uses that invite up and returns its name; no fit counts against every open invite, and the
-// MaxGuesses-th ends it. Either is on disk before Attempt returns, and on any error nobody may be paired. Classes:
-// ErrNoInvite (verify was not asked), ErrWrongSecret, and those of a file that cannot be read or written.
+// says yes, then for those that have ended; it only computes, waits for nothing, keeps no secret and calls nothing here, as
+// the state folder is locked meanwhile. A fit uses that invite up and returns its name; an ended invite's is no guess; no fit
+// counts against every open invite, and the MaxGuesses-th ends it. Either is on disk before Attempt returns, and on any error
+// nobody may be paired. Classes: ErrNoInvite, ErrWrongSecret, and those of a file that cannot be read or written.
 func (v *Invites) Attempt(now time.Time, verify func(secret []byte) bool) (name string, err error) {
 	err = withLock(v.dir, func() error {
-		list, err := v.read()
+		book, err := v.read()
 		if err != nil {
 			return err
 		}
-		open := usable(list, now)
+		open := usable(book.open, now)
 		if len(open) == 0 {
 			return fmt.Errorf("%w: make one with: linkproxy host invite", ErrNoInvite)
 		}
+		fits := func(secret []byte) bool { return verify(slices.Clone(secret)) }
 		for _, i := range open {
-			if verify(slices.Clone(list[i].Secret)) {
-				name = list[i].Name
-				return v.write(alive(slices.Delete(list, i, i+1), now))
+			if used := book.open[i]; fits(used.Secret) {
+				name = used.Name
+				book.end(func(o openInvite) bool { return bytes.Equal(o.Secret, used.Secret) })
+				book.sweep(now)
+				return v.write(book)
 			}
 		}
-		for _, i := range open {
-			list[i].Guesses++
+		if slices.ContainsFunc(book.open, func(o openInvite) bool { return !o.open(now) && fits(o.Secret) }) ||
+			slices.ContainsFunc(book.ended, fits) {
+			return fmt.Errorf("%w: this one was used, is too old, or was ended; make another with: linkproxy host invite", ErrNoInvite)
 		}
-		if err := v.write(alive(list, now)); err != nil {
+		for _, i := range open {
+			book.open[i].Guesses++
+		}
+		book.sweep(now)
+		if err := v.write(book); err != nil {
 			return err
 		}
 		return fmt.Errorf("%w: it counts against %d open invites, each ends at %d", ErrWrongSecret, len(open), MaxGuesses)
@@ -185,21 +205,31 @@ func usable(list []openInvite, now time.Time) []int {
 	return out
 }
 
-// alive returns a list without the invites that are over.
-func alive(list []openInvite, now time.Time) []openInvite {
-	return slices.DeleteFunc(list, func(o openInvite) bool { return o.over(now) })
+// sweep ends the invites that are over.
+func (b *inviteBook) sweep(now time.Time) { b.end(func(o openInvite) bool { return o.over(now) }) }
+
+// end ends the invites that which names.
+func (b *inviteBook) end(which func(openInvite) bool) {
+	b.open = slices.DeleteFunc(b.open, func(o openInvite) bool {
+		if which(o) {
+			b.ended = append(b.ended, o.Secret)
+			return true
+		}
+		return false
+	})
+	b.ended = b.ended[max(0, len(b.ended)-maxEnded):]
 }
 
-// read returns the list in the file, the caller's to change. The caller holds identity.lock.
-func (v *Invites) read() ([]openInvite, error) {
+// read returns what the file holds, the caller's to change. The caller holds identity.lock.
+func (v *Invites) read() (*inviteBook, error) {
 	data, info, err := readFile(v.path, othersAny)
 	if errors.Is(err, fs.ErrNotExist) {
 		v.view.Store(&invitesView{})
-		return nil, nil
+		return &inviteBook{}, nil
 	}
-	var list []openInvite
+	book := &inviteBook{}
 	if err == nil {
-		list, err = parseInvites(data)
+		book, err = parseInvites(data)
 	}
 	switch {
 	case errors.Is(err, ErrVersion):
@@ -209,13 +239,13 @@ func (v *Invites) read() ([]openInvite, error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading %s: %w", v.path, err)
 	}
-	v.view.Store(&invitesView{list: slices.Clone(list), info: info})
-	return list, nil
+	v.view.Store(&invitesView{open: slices.Clone(book.open), info: info})
+	return book, nil
 }
 
 // write replaces the file. The caller holds identity.lock.
-func (v *Invites) write(list []openInvite) error {
-	data, err := encodeInvites(list)
+func (v *Invites) write(book *inviteBook) error {
+	data, err := book.encode()
 	if err != nil {
 		return err
 	}
@@ -229,9 +259,10 @@ func (v *Invites) write(list []openInvite) error {
 type invitesFile struct {
 	Version int          `json:"version"`
 	Invites []openInvite `json:"invites"`
+	Ended   [][]byte     `json:"ended,omitempty"`
 }
 
-func parseInvites(data []byte) ([]openInvite, error) {
+func parseInvites(data []byte) (*inviteBook, error) {
 	var f invitesFile
 	if err := json.Unmarshal(data, &f); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -249,10 +280,15 @@ func parseInvites(data []byte) ([]openInvite, error) {
 			return nil, fmt.Errorf("%w: invite %d makes no sense", ErrCorrupt, i+1)
 		}
 	}
-	return f.Invites, nil
+	for _, secret := range f.Ended {
+		if len(secret) < SecretSize || len(secret) > maxSecret {
+			return nil, fmt.Errorf("%w: an ended invite makes no sense", ErrCorrupt)
+		}
+	}
+	return &inviteBook{open: f.Invites, ended: f.Ended}, nil
 }
 
-func encodeInvites(list []openInvite) ([]byte, error) {
-	data, err := json.MarshalIndent(invitesFile{Version: 1, Invites: list}, "", "  ")
+func (b *inviteBook) encode() ([]byte, error) {
+	data, err := json.MarshalIndent(invitesFile{Version: 1, Invites: b.open, Ended: b.ended}, "", "  ")
 	return append(data, '\n'), err
 }

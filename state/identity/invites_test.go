@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 )
 
@@ -54,8 +55,8 @@ func TestInviteIsUsedOnce(t *testing.T) {
 		_, err = v.Attempt(noon, is(i.Secret))
 		wantErr(t, err, ErrNoInvite)
 	}
-	if data := must(os.ReadFile(filepath.Join(dir, "invites.json"))); bytes.Contains(data, []byte("secret")) {
-		t.Errorf("a used secret stays on disk: %s", data)
+	if data := must(os.ReadFile(filepath.Join(dir, "invites.json"))); bytes.Contains(data, []byte(`"expires"`)) {
+		t.Errorf("a used invite is still one: %s", data)
 	}
 	if a, b := must(cli.Create(noon, "", nil)), must(cli.Create(noon, "", nil)); bytes.Equal(a.Secret, b.Secret) {
 		t.Error("two invites, one secret")
@@ -105,12 +106,16 @@ func TestInviteGuesses(t *testing.T) {
 	_, err = v.Attempt(noon, wrong)
 	wantErr(t, err, ErrWrongSecret)
 
-	// The fifth ended the first; the second has seen two.
-	_, err = v.Attempt(noon, is(first.Secret))
-	wantErr(t, err, ErrWrongSecret)
+	// The fifth ended the first; the second has seen two. Whoever still has the first is no guesser.
+	for range 2 * MaxGuesses {
+		_, err = v.Attempt(noon, is(first.Secret))
+		wantErr(t, err, ErrNoInvite, "this one was used, is too old, or was ended")
+	}
 	if !v.Open(noon) {
 		t.Error("the second is not open")
 	}
+	_, err = v.Attempt(noon, wrong)
+	wantErr(t, err, ErrWrongSecret)
 	_, err = v.Attempt(noon, wrong)
 	wantErr(t, err, ErrWrongSecret)
 	_, err = v.Attempt(noon, wrong)
@@ -122,6 +127,38 @@ func TestInviteGuesses(t *testing.T) {
 	wantErr(t, err, ErrNoInvite)
 	if third := must(v.Create(noon, "third", nil)); must(v.Attempt(noon, is(third.Secret))) != "third" {
 		t.Error("a new invite after guesses fails")
+	}
+}
+
+// An old code tried again, however it ended, counts against no newer invite; how many are remembered is bounded.
+func TestOldInviteIsNoGuess(t *testing.T) {
+	v := OpenInvites(tempDir(t), key("host"))
+	used := must(v.Create(noon, "used", nil))
+	must(v.Attempt(noon, is(used.Secret)))
+	cancelled := must(v.Create(noon, "cancelled", nil))
+	must(v.Cancel(noon))
+	late := must(v.Create(noon, "late", nil)) // still in the list when the next one is made: nothing has swept it
+	newer := noon.Add(InviteLife - time.Second)
+	fresh := must(v.Create(newer, "fresh", nil))
+	later := newer.Add(2 * time.Second)
+	for range MaxGuesses {
+		for _, old := range []Invite{used, cancelled, late} {
+			_, err := OpenInvites(v.dir, key("host")).Attempt(later, is(old.Secret)) // remembered on disk
+			wantErr(t, err, ErrNoInvite)
+		}
+	}
+	if name, err := v.Attempt(later, is(fresh.Secret)); name != "fresh" || err != nil {
+		t.Errorf("old codes have ended a new invite: %q, %v", name, err)
+	}
+
+	for range maxEnded {
+		must(v.Attempt(noon, is(must(v.Create(noon, "x", nil)).Secret)))
+	}
+	must(v.Create(noon, "fresh", nil))
+	_, err := v.Attempt(noon, is(used.Secret))
+	wantErr(t, err, ErrWrongSecret)
+	if book := must(v.read()); len(book.ended) != maxEnded {
+		t.Errorf("%d ended invites are remembered", len(book.ended))
 	}
 }
 
@@ -200,6 +237,7 @@ func TestInvitesCorrupt(t *testing.T) {
 		`{"version":1,"invites":[{"secret":"AAAA","expires":"2026-05-04T12:05:00Z"}]}`:                          ErrCorrupt,
 		`{"version":1,"invites":[{"secret":"AAAAAAAAAAAAAAAAAAAAAA==","guesses":-9}]}`:                          ErrCorrupt,
 		`{"version":1,"invites":[{"secret":"AAAAAAAAAAAAAAAAAAAAAA==","expires":"9999-12-31T23:59:59-01:00"}]}`: ErrCorrupt,
+		`{"version":1,"invites":[],"ended":["AAAA"]}`:                                                           ErrCorrupt,
 		`{"version":2}`: ErrVersion,
 	} {
 		v := OpenInvites(tempDir(t), key("host"))
@@ -284,11 +322,16 @@ func TestInvitesRace(t *testing.T) {
 	}
 
 	// However many guess at once, five are judged.
-	must(v.Create(noon, "y", nil))
+	y := must(v.Create(noon, "y", nil))
 	var asked atomic.Int32
 	for range 12 {
 		wg.Go(func() {
-			_, _ = v.Attempt(noon, func([]byte) bool { asked.Add(1); return false })
+			_, _ = v.Attempt(noon, func(secret []byte) bool {
+				if bytes.Equal(secret, y.Secret) {
+					asked.Add(1)
+				}
+				return false
+			})
 		})
 	}
 	wg.Wait()
@@ -330,7 +373,11 @@ func TestInvitesModel(t *testing.T) {
 					rt.Fatalf("%q, %v", name, err)
 				case there:
 					delete(model, guess.Name)
-				case len(model) == 0 && !errors.Is(err, ErrNoInvite), len(model) > 0 && !errors.Is(err, ErrWrongSecret):
+				case len(model) == 0 || guess.Name != "": // nothing to guess at, or an old code
+					if !errors.Is(err, ErrNoInvite) {
+						rt.Fatalf("with %d open: %v", len(model), err)
+					}
+				case !errors.Is(err, ErrWrongSecret):
 					rt.Fatalf("with %d open: %v", len(model), err)
 				default:
 					for k, s := range model {
@@ -355,23 +402,24 @@ func TestInvitesModel(t *testing.T) {
 
 func FuzzInvitesFile(f *testing.F) {
 	f.Add([]byte(`{"version":1,"invites":[{"name":"x","secret":"AAAAAAAAAAAAAAAAAAAAAA==","expires":"2026-05-04T12:05:00Z","guesses":2}]}`))
-	f.Add([]byte(`{"version":1,"invites":null}`))
+	f.Add([]byte(`{"version":1,"invites":null,"ended":["AAAAAAAAAAAAAAAAAAAAAA=="]}`))
 	f.Add([]byte(`{"version":7}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := parseInvites(data)
+		book, err := parseInvites(data)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrVersion) {
 				t.Fatalf("an error without a class: %v", err)
 			}
 			return
 		}
-		again, err := encodeInvites(list)
+		again, err := book.encode()
 		if err != nil {
 			t.Fatal(err)
 		}
 		back, err := parseInvites(again)
-		if err != nil || !slices.EqualFunc(list, back, func(a, b openInvite) bool { return cmp.Equal(a, b) }) {
-			t.Fatalf("%+v became %+v, %v", list, back, err)
+		same := cmpopts.EquateEmpty()
+		if err != nil || !cmp.Equal(book.open, back.open, same) || !cmp.Equal(book.ended, back.ended, same) {
+			t.Fatalf("%+v became %+v, %v", book, back, err)
 		}
 	})
 }
