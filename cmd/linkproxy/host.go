@@ -368,7 +368,11 @@ func (w *world) cmdClients() *cli.Command {
 					return err
 				}
 				gone, err := trust.Remove(a[0])
-				if err != nil {
+				switch {
+				case errors.Is(err, identity.ErrStillTrusted):
+					return fmt.Errorf("%s is not revoked and is still let in: %w; mend that and try again, or stop `linkproxy host` to keep it out meanwhile",
+						a[0], err)
+				case err != nil:
 					return err
 				}
 				w.print("revoked %s (%s)", gone.Name, gone.Fingerprint.Short())

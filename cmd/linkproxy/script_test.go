@@ -29,6 +29,7 @@ import (
 // up.toml and host.toml and the state folders up and host. Besides testscript's own commands there are:
 //
 //	up EXIT ARGS…, host EXIT ARGS…   run `linkproxy ARGS` on that machine; it must end with this exit code
+//	bound SIDE EXIT ARGS…            the same as somebody whom file modes bind, also for root
 //	keep VAR                         keep what it printed in a variable
 //	config SIDE FILE                 make FILE, its variables filled in, the config; append adds to it
 //	start SIDE, stop SIDE            run `linkproxy up` or `linkproxy host`, until it answers; end it
@@ -58,8 +59,7 @@ func TestScripts(t *testing.T) {
 			}
 			return nil
 		},
-		Cmds:      scriptCommands(),
-		Condition: func(c string) (bool, error) { return c == "root" && os.Geteuid() == 0, nil },
+		Cmds: scriptCommands(),
 	})
 }
 
@@ -82,8 +82,13 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		}
 	}
 	for _, side := range sides {
-		add(side, 1, func(ts *testscript.TestScript, m *machines, args []string) { m.run(ts, side, args[0], args[1:]) })
+		add(side, 1, func(ts *testscript.TestScript, m *machines, args []string) {
+			m.run(ts, side, args[0], args[1:], (*exec.Cmd).Run)
+		})
 	}
+	add("bound", 3, func(ts *testscript.TestScript, m *machines, args []string) {
+		m.run(ts, args[0], args[1], args[2:], runBound)
+	})
 	add("keep", 1, func(ts *testscript.TestScript, _ *machines, args []string) {
 		ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
 	})
@@ -152,8 +157,8 @@ func (m *machines) command(ctx context.Context, side string, args ...string) *ex
 	return cmd
 }
 
-// run runs linkproxy to its end and compares the exit code.
-func (m *machines) run(ts *testscript.TestScript, side, exit string, args []string) {
+// run runs linkproxy to its end, by how, and compares the exit code.
+func (m *machines) run(ts *testscript.TestScript, side, exit string, args []string, how func(*exec.Cmd) error) {
 	want, err := strconv.Atoi(exit)
 	ts.Check(err)
 	ctx, cancel := context.WithTimeout(context.Background(), scriptStep)
@@ -161,7 +166,7 @@ func (m *machines) run(ts *testscript.TestScript, side, exit string, args []stri
 	cmd := m.command(ctx, side, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, ts.Stdout()), io.MultiWriter(&errs, ts.Stderr())
-	err = cmd.Run()
+	err = how(cmd)
 	var e *exec.ExitError
 	if err != nil && !errors.As(err, &e) {
 		ts.Fatalf("running linkproxy: %v", err)

@@ -24,6 +24,8 @@ var (
 	ErrInstanceInUse = errors.New("already in use")
 	// ErrLocked: another process held identity.lock for longer than a change takes.
 	ErrLocked = errors.New("state folder is locked")
+	// ErrStillTrusted: a client could not be taken off the list, as that could not be written.
+	ErrStillTrusted = errors.New("still trusted")
 	// ErrNoClient: no trusted client goes by that name or fingerprint.
 	ErrNoClient = errors.New("no such client")
 	// ErrAmbiguous: several trusted clients go by that name or fingerprint.

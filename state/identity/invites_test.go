@@ -257,7 +257,7 @@ func TestInvitesCorrupt(t *testing.T) {
 
 func TestInvitesMode(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no modes")
+		lacks(t, "Windows has no modes")
 	}
 	v := OpenInvites(tempDir(t), key("host"))
 	i := must(v.Create(noon, "x", nil))

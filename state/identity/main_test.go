@@ -120,6 +120,15 @@ func children(t *testing.T, tasks ...[]string) []string {
 	return out
 }
 
+// lacks skips a test for something this machine does not have; with LINKPROXY_STRICT=1 that is a failure.
+func lacks(t *testing.T, format string, a ...any) {
+	t.Helper()
+	if os.Getenv("LINKPROXY_STRICT") == "1" {
+		t.Fatalf("LINKPROXY_STRICT is set, and "+format, a...)
+	}
+	t.Skipf(format, a...)
+}
+
 // testKey makes the same key for the same name.
 func testKey(name string) *Key {
 	key, err := NewKey(bytes.NewReader(checksum("test key", []byte(name), 32)))

@@ -117,7 +117,7 @@ func missing(a, b *trustView) []Fingerprint {
 // name and time.
 func (t *Trust) Add(fp Fingerprint, name string, at time.Time) (Client, error) {
 	c := Client{Fingerprint: fp, Added: at.UTC().Truncate(time.Second)}
-	err := t.change(func(f *trustFile) error {
+	err := t.change(false, func(f *trustFile) error {
 		if fp.IsZero() {
 			return fmt.Errorf("%w: a zero fingerprint", ErrFormat)
 		}
@@ -132,18 +132,23 @@ func (t *Trust) Add(fp Fingerprint, name string, at time.Time) (Client, error) {
 }
 
 // Remove ends the trust in one client, durably, and returns who it was. The query is a name (in any case), a
-// fingerprint, or the first characters of one (≥ 4). Classes: ErrNoClient, ErrAmbiguous, ErrMistyped.
+// fingerprint, or the first characters of one (≥ 4). A full disk does not stop it: the backup makes room. Classes:
+// ErrNoClient, ErrAmbiguous, ErrMistyped; ErrStillTrusted, if it could not be written.
 func (t *Trust) Remove(query string) (Client, error) {
 	var c Client
-	err := t.change(func(f *trustFile) error {
+	found := false
+	err := t.change(true, func(f *trustFile) error {
 		i, err := f.find(query)
 		if err != nil {
 			return err
 		}
-		c = f.entries[i].Client
+		c, found = f.entries[i].Client, true
 		f.entries = slices.Delete(f.entries, i, i+1)
 		return nil
 	})
+	if err != nil && found {
+		err = fmt.Errorf("%w: %w", ErrStillTrusted, err)
+	}
 	if err != nil {
 		return Client{}, fmt.Errorf("identity: removing client %q: %w", cleanName(query), err)
 	}
@@ -151,8 +156,8 @@ func (t *Trust) Remove(query string) (Client, error) {
 }
 
 // change edits the list on disk, then in memory. The backup is written first: it never holds a client whose removal
-// was reported as done.
-func (t *Trust) change(edit func(*trustFile) error) error {
+// was reported as done. Where it cannot be written and the list only shrinks, it gives way: its room is enough for the list.
+func (t *Trust) change(shrinks bool, edit func(*trustFile) error) error {
 	return withLock(t.dir, func() error {
 		f, _, err := t.read()
 		if err != nil {
@@ -166,7 +171,9 @@ func (t *Trust) change(edit func(*trustFile) error) error {
 			return err
 		}
 		if err := writeFile(t.backup(), data); err != nil {
-			return err
+			if !shrinks || os.Remove(t.backup()) != nil {
+				return err
+			}
 		}
 		if err := writeFile(t.path, data); err != nil {
 			return err
