@@ -22,6 +22,9 @@ var ours = map[string][]string{
 	"internal/sock":        {},
 	"testenv":              {},
 	"testenv/bench":        {},
+	"testenv/lab": { // the whole product in a world
+		"control", "dialer", "dialer/route", "host", "internal/pipe", "link", "proxy", "state/identity", "testenv",
+	},
 	"control":              {},
 	"link/frame":           {},
 	"link/core":            {"link/frame"},

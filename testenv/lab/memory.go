@@ -1,0 +1,85 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"linkproxy/host"
+	"linkproxy/testenv"
+)
+
+// memory is the edges of sim: three networks in memory. It must be used within a testing/synctest bubble.
+type memory struct {
+	carriers, client, host testenv.Net
+	addresses              []string
+	port                   int
+}
+
+// addressOf is where the host listens for a link: a plausible address of its class.
+func addressOf(l Link, i int) string {
+	network := map[string]string{"lan": "192.168.1.", "tailnet": "100.64.0.", "direct": "198.51.100."}[l.Class()]
+	return fmt.Sprintf("%s%d:7000", network, 20+i)
+}
+
+func (m *memory) link(l Link) (way, string, error) {
+	at := addressOf(l, len(m.addresses))
+	m.addresses = append(m.addresses, at)
+	return &memoryWay{m.carriers.Route(at)}, at, nil
+}
+
+func (m *memory) hostListeners() (lns []net.Listener, err error) {
+	for _, at := range m.addresses {
+		ln, err := m.carriers.Listen(at)
+		if err != nil {
+			return nil, err
+		}
+		lns = append(lns, ln)
+	}
+	return lns, nil
+}
+
+func (m *memory) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return m.carriers.DialContext(ctx, network, address)
+}
+
+func (m *memory) doors() (net.Listener, error) {
+	m.port++
+	return m.client.Listen(fmt.Sprintf("127.0.0.1:%d", 1080+m.port))
+}
+
+func (m *memory) door(ctx context.Context, at net.Addr) (net.Conn, error) {
+	return m.client.Dial(ctx, at.String())
+}
+
+func (m *memory) pipe() (app, process net.Conn, err error) {
+	a, p := testenv.Pipe()
+	return a, p, nil
+}
+
+func (m *memory) target() (net.Listener, error) { return m.host.Listen("127.0.0.1:9000") }
+
+func (m *memory) policy() host.Policy {
+	return host.Policy{
+		Connect: m.host.DialContext,
+		Own:     func() ([]netip.Addr, error) { return []netip.Addr{netip.MustParseAddr("127.0.0.1")}, nil },
+	}
+}
+
+func (m *memory) down(w way, on bool) {
+	w.BlackHole(on, on)
+	w.(*memoryWay).Unreachable(on)
+}
+
+func (m *memory) close() error { return nil }
+
+// memoryWay gives a testenv.Route what a testenv.Path can.
+type memoryWay struct{ *testenv.Route }
+
+// Fin ends all connections in order, as seen from either end.
+func (w *memoryWay) Fin() {
+	for _, c := range w.Conns() {
+		_ = c.CloseWrite() // an end that is closed already has said so
+	}
+}

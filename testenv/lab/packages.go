@@ -1,0 +1,595 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"linkproxy/dialer"
+	"linkproxy/dialer/route"
+	"linkproxy/host"
+	"linkproxy/link"
+	"linkproxy/proxy"
+	"linkproxy/state/identity"
+)
+
+// way is a link of a world: both testenv.Route and testenv.Path are one.
+type way interface {
+	SetDelay(d time.Duration)
+	SetRate(bytesPerSecond int64)
+	BlackHole(up, down bool)
+	LoseLarge(up, down int)
+	Heal()
+	CutAfter(up bool, n int64)
+	Reset()
+	Fin()
+	Refuse(on bool) error
+	Bytes() (up, down int64)
+}
+
+// edges are where the packages touch a world.
+type edges interface {
+	// link makes a link to the host; address is where a client dials it.
+	link(l Link) (w way, address string, err error)
+	// hostListeners are what a new host process listens on.
+	hostListeners() ([]net.Listener, error)
+	// dial opens a carrier.
+	dial(ctx context.Context, network, address string) (net.Conn, error)
+	// doors listens for apps at a local endpoint of the client, and door opens one.
+	doors() (net.Listener, error)
+	door(ctx context.Context, at net.Addr) (net.Conn, error)
+	// pipe is standard input and output of a `connect`.
+	pipe() (app, process net.Conn, err error)
+	// target listens on the host's own loopback; policy reaches it.
+	target() (net.Listener, error)
+	policy() host.Policy
+	// down takes the client's interface of a link away, or gives it back.
+	down(w way, on bool)
+	close() error
+}
+
+const peerName = "devbox"
+
+// packages is the product as packages of this process.
+type packages struct {
+	sc    *Scenario
+	edges edges
+	start time.Time
+
+	hostKey, key *identity.Key
+	trust        *identity.Trust
+	ways         map[string]way
+	routes       []route.Route
+	target       net.Listener
+	log          *decisions
+
+	mu      sync.Mutex // guards the following
+	host    *host.Server
+	boot    uint64 // of the host
+	client  *client
+	clone   *client
+	alone   []*dialer.Dialer
+	clients uint64         // boots of the client so far
+	dials   int            // carriers' sockets
+	moves   map[string]int // switches seen, by link and time
+	total   int
+	in      string // the link last moved to with "use next"
+	wg      sync.WaitGroup
+}
+
+// newPackages starts host and client; dir is for the trust list.
+func newPackages(sc *Scenario, e edges, dir string) (w *packages, err error) {
+	w = &packages{
+		sc: sc, edges: e, start: time.Now(), ways: map[string]way{}, moves: map[string]int{},
+	}
+	w.log = &decisions{start: w.start, names: map[string]string{}}
+	defer func() {
+		if err != nil {
+			_ = w.Close()
+		}
+	}()
+	if w.hostKey, err = identity.NewKey(rand.Reader); err != nil {
+		return w, err
+	}
+	if w.key, err = identity.NewKey(rand.Reader); err != nil {
+		return w, err
+	}
+	if w.trust, err = identity.OpenTrust(dir); err != nil {
+		return w, err
+	}
+	if _, err = w.trust.Add(w.key.Fingerprint(), "laptop", w.start); err != nil {
+		return w, err
+	}
+	if w.target, err = e.target(); err != nil {
+		return w, err
+	}
+	for _, l := range sc.Links {
+		if err = w.addLink(l); err != nil {
+			return w, err
+		}
+	}
+	if err = w.startHost(); err != nil {
+		return w, err
+	}
+	w.client, err = w.newClient(w.nextBoot())
+	return w, err
+}
+
+func (w *packages) addLink(l Link) error {
+	y, address, err := w.edges.link(l)
+	if err != nil {
+		return err
+	}
+	y.SetDelay(l.Delay)
+	y.SetRate(l.Rate / 8)
+	r, err := route.ParseRoute(l.Class()+":"+address, 0)
+	if err != nil {
+		return err
+	}
+	w.ways[l.Name] = y
+	w.routes = append(w.routes, r)
+	w.log.names[r.ID()] = l.Name
+	return nil
+}
+
+// instances of the processes: any numbers that differ.
+var hostInstance, clientInstance = [16]byte{1}, [16]byte{2}
+
+func (w *packages) startHost() error {
+	lns, err := w.edges.hostListeners()
+	if err != nil {
+		return err
+	}
+	w.boot++
+	w.host = host.New(host.Config{
+		Key: w.hostKey, Process: link.Process{Instance: hostInstance, Boot: w.boot}, Trust: w.trust,
+		Policy: w.edges.policy(), Hold: w.sc.Set.Hold, Pool: link.NewPool(w.sc.Set.Pool),
+	})
+	h := w.host
+	for _, ln := range lns {
+		w.wg.Go(func() { _ = h.Serve(ln) }) // ends with the host; a listener that fails shows in every figure
+	}
+	return nil
+}
+
+func (w *packages) nextBoot() uint64 {
+	w.clients++
+	return w.clients
+}
+
+// client is one `linkproxy up`.
+type client struct {
+	w       *packages
+	dialer  *dialer.Dialer
+	server  *proxy.Server
+	forward *proxy.Forward
+	lns     []net.Listener // of server and forward
+	wg      sync.WaitGroup
+
+	mu   sync.Mutex
+	dead bool // crashed: it dials nothing any more
+}
+
+func (w *packages) newClient(boot uint64) (*client, error) {
+	c := &client{w: w}
+	c.dialer = w.newDialer(c, link.Process{Instance: clientInstance, Boot: boot})
+	c.server = proxy.New(proxy.Config{Dial: c.dial})
+	c.forward = proxy.NewForward(proxy.ForwardConfig{Dial: c.dial, Peer: peerName, Target: w.targetAddr()})
+	for _, s := range []interface{ Serve(net.Listener) error }{c.server, c.forward} {
+		ln, err := w.edges.doors()
+		if err != nil {
+			c.close()
+			return nil, err
+		}
+		c.lns = append(c.lns, ln)
+		c.wg.Go(func() { _ = s.Serve(ln) }) // ends with the server
+	}
+	return c, nil
+}
+
+func (w *packages) newDialer(c *client, p link.Process) *dialer.Dialer {
+	return dialer.New(dialer.Config{
+		Key: w.key, Process: p, Pool: link.NewPool(w.sc.Set.Pool), Hold: w.sc.Set.Hold, Seed: seedOf(w.sc.Name), Log: w.log.logger(),
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if c != nil && c.isDead() {
+				return nil, errors.New("lab: this client has crashed")
+			}
+			w.dialled(address)
+			return w.edges.dial(ctx, network, address)
+		},
+		Peers: []dialer.Peer{{
+			Name: peerName, ID: w.hostKey.Fingerprint(), Routes: w.routes, Standby: dialer.Standby(w.sc.Set.Standby),
+		}},
+	})
+}
+
+func (w *packages) dialled(address string) {
+	w.log.say("dial " + address)
+	w.mu.Lock()
+	w.dials++
+	w.mu.Unlock()
+}
+
+// dial is what proxy asks: as cmd/linkproxy does it, with one peer.
+func (c *client) dial(ctx context.Context, r proxy.Request) (net.Conn, error) {
+	if r.Peer != "" {
+		return open(ctx, c.dialer, r.Target)
+	}
+	_, port, err := net.SplitHostPort(r.Target)
+	if err != nil {
+		return nil, err
+	}
+	return c.dialer.DialContext(ctx, peerName, net.JoinHostPort("127.0.0.1", port))
+}
+
+// open is the early form, without a nil stream in a net.Conn.
+func open(ctx context.Context, d *dialer.Dialer, target string) (net.Conn, error) {
+	s, err := d.Open(ctx, peerName, target, dialer.OpenOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *client) isDead() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.dead
+}
+
+func (c *client) die() {
+	c.mu.Lock()
+	c.dead = true
+	c.mu.Unlock()
+}
+
+func (c *client) close() {
+	for _, ln := range c.lns {
+		_ = ln.Close()
+	}
+	_ = c.server.Close()
+	_ = c.forward.Close()
+	_ = c.dialer.Close()
+	c.wg.Wait()
+}
+
+// Target is where the host's streams arrive.
+func (w *packages) Target() net.Listener { return w.target }
+
+func (w *packages) targetAddr() string { return w.target.Addr().String() }
+
+// Door opens a local endpoint as an app does.
+func (w *packages) Door(ctx context.Context, via string) (Door, error) {
+	_, port, err := net.SplitHostPort(w.targetAddr())
+	if err != nil {
+		return Door{}, err
+	}
+	d := Door{Via: via, Target: net.JoinHostPort(peerName, port)}
+	w.mu.Lock()
+	c := w.client
+	if via == "clone" {
+		c, d.Via = w.clone, "socks"
+	}
+	w.mu.Unlock()
+	switch {
+	case c == nil:
+		return d, errors.New("lab: there is no clone; clone client comes first")
+	case via == "forward":
+		d.Conn, err = w.edges.door(ctx, c.lns[1].Addr())
+	case via == "stdio":
+		d.Conn, err = w.stdio(ctx, c.dialer)
+	case via == "alone":
+		own := w.newDialer(nil, link.Process{Instance: identity.Ephemeral(nil).ID, Boot: 1})
+		w.mu.Lock()
+		w.alone = append(w.alone, own)
+		w.mu.Unlock()
+		d.Conn, err = w.stdio(ctx, own)
+	default:
+		d.Conn, err = w.edges.door(ctx, c.lns[0].Addr())
+	}
+	return d, err
+}
+
+// stdio is a `connect` process.
+func (w *packages) stdio(ctx context.Context, d *dialer.Dialer) (net.Conn, error) {
+	stream, err := open(ctx, d, w.targetAddr())
+	if err != nil {
+		return nil, err
+	}
+	app, process, err := w.edges.pipe()
+	if err != nil {
+		_ = stream.Close()
+		return nil, err
+	}
+	w.wg.Go(func() {
+		if proxy.Stdio(context.Background(), process, process, stream) != nil {
+			resetConn(process) // an exit code of its own: no clean end
+		}
+		_ = process.Close()
+	})
+	return app, nil
+}
+
+func resetConn(c net.Conn) {
+	switch c := c.(type) {
+	case interface{ Reset(uint32) }:
+		c.Reset(0)
+	case *net.TCPConn:
+		_ = c.SetLinger(0) // the Close that follows sends the reset
+	}
+}
+
+// Act does one thing.
+func (w *packages) Act(ctx context.Context, a Act, n int) error {
+	switch a.Verb {
+	case "use":
+		return w.use(ctx, a.Links[0])
+	case "restart", "crash", "clone":
+		return w.processAct(a)
+	case "note":
+		return nil
+	case "sleep", "clock":
+		return fmt.Errorf("%s: not in this world", a.Verb)
+	}
+	for _, name := range a.Links {
+		if err := fault(w.edges, w.ways[name], a, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fault does one thing to one link.
+func fault(e edges, y way, a Act, n int) error {
+	switch a.Verb {
+	case "blackhole":
+		y.BlackHole(a.Up, a.Down)
+	case "large":
+		y.LoseLarge(chosen(a.Up, a.N), chosen(a.Down, a.N))
+	case "heal":
+		y.Heal()
+	case "reset":
+		y.Reset()
+	case "fin":
+		y.Fin()
+	case "refuse", "accept":
+		return y.Refuse(a.Verb == "refuse")
+	case "down", "up":
+		e.down(y, a.Verb == "down")
+	case "rate":
+		y.SetRate(a.Rate / 8)
+	case "rtt":
+		y.SetDelay(a.D / 2)
+	case "cut":
+		y.CutAfter(a.Up, a.N+int64(n)*a.Step)
+	default:
+		return fmt.Errorf("%s: not in this world", a.Verb)
+	}
+	return nil
+}
+
+func chosen(on bool, n int64) int {
+	if on {
+		return int(n)
+	}
+	return 0
+}
+
+// use moves the link as planned; the outcome shows in the log.
+func (w *packages) use(ctx context.Context, name string) error {
+	w.mu.Lock()
+	if name == "next" {
+		i := slices.IndexFunc(w.sc.Links, func(l Link) bool { return l.Name == w.in })
+		name = w.sc.Links[(max(i, 0)+1)%len(w.sc.Links)].Name
+	}
+	w.in = name
+	i := slices.IndexFunc(w.sc.Links, func(l Link) bool { return l.Name == name })
+	d := w.client.dialer
+	w.mu.Unlock()
+	w.wg.Go(func() {
+		if err := d.Use(ctx, peerName, w.routes[i].ID()); err != nil {
+			w.log.say("use " + name + ": " + err.Error())
+		}
+	})
+	return nil
+}
+
+func (w *packages) processAct(a Act) error {
+	if a.Verb == "crash" {
+		w.crash(a.Who)
+	}
+	w.mu.Lock()
+	old, oldHost := w.client, w.host
+	w.mu.Unlock()
+	var err error
+	var c *client
+	switch {
+	case a.Verb == "clone":
+		c, err = w.newClient(w.nextBoot()) // what a copied state folder makes of it
+	case a.Who == "client":
+		old.close()
+		c, err = w.newClient(w.nextBoot())
+	default:
+		_ = oldHost.Close()
+		w.mu.Lock()
+		err = w.startHost()
+		w.mu.Unlock()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case err != nil:
+		return err
+	case a.Verb == "clone":
+		w.clone = c
+	case a.Who == "client":
+		w.client = c
+	}
+	return nil
+}
+
+// crash has the system close the sockets of a process that says nothing any more.
+func (w *packages) crash(who string) {
+	if who == "client" {
+		w.client.die()
+	}
+	for _, y := range w.ways {
+		_ = y.Refuse(true) // while it dies nobody comes back
+		y.Reset()
+	}
+	defer func() {
+		for _, y := range w.ways {
+			_ = y.Refuse(false)
+		}
+	}()
+	if who == "client" {
+		w.client.close()
+	} else {
+		_ = w.host.Close()
+	}
+}
+
+// Look asks the product.
+func (w *packages) Look(context.Context) (Look, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	l := Look{Active: "none"}
+	for _, p := range w.client.dialer.Status() {
+		if p.Link == nil {
+			continue
+		}
+		for _, c := range p.Link.Carriers {
+			if c.Active {
+				l.Active = w.log.names[c.Name]
+			}
+		}
+		for _, s := range p.Link.Switches {
+			key := fmt.Sprint(p.Link.ID, s.At, s.To)
+			if _, ok := w.moves[key]; !ok && s.From != 0 {
+				w.moves[key]++
+				w.total++
+				w.log.sayAt(p.Link.At(s.At), fmt.Sprintf("switch %s -> %s planned=%v (%s)",
+					w.log.names[p.RouteOf[s.From]], w.log.names[p.RouteOf[s.To]], s.Planned, s.Reason))
+			}
+		}
+	}
+	l.Switches = w.total
+	for _, h := range w.host.Status() {
+		l.Streams += h.HostLink.Status.Streams
+	}
+	return l, nil
+}
+
+// Counts reads the counters of the world.
+func (w *packages) Counts() Counts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := Counts{Bytes: map[string]int64{}, Dials: w.dials}
+	for name, y := range w.ways {
+		up, down := y.Bytes()
+		c.Bytes[name] = up + down
+	}
+	return c
+}
+
+// Log is what the client has decided.
+func (w *packages) Log() []string { return w.log.lines() }
+
+// Close ends all.
+func (w *packages) Close() error {
+	w.mu.Lock()
+	clients := []*client{w.client, w.clone}
+	alone, h := w.alone, w.host
+	w.mu.Unlock()
+	for _, c := range clients {
+		if c != nil {
+			c.close()
+		}
+	}
+	for _, d := range alone {
+		_ = d.Close()
+	}
+	if h != nil {
+		_ = h.Close()
+	}
+	if w.target != nil {
+		_ = w.target.Close()
+	}
+	w.wg.Wait()
+	return w.edges.close()
+}
+
+// decisions collects what the client logs, with the time since the start and links by their names.
+type decisions struct {
+	start time.Time
+	names map[string]string // route to link
+
+	mu   sync.Mutex
+	list []decision
+}
+
+type decision struct {
+	at   time.Duration
+	text string
+}
+
+func (d *decisions) say(text string) { d.sayAt(time.Now(), text) }
+
+func (d *decisions) sayAt(at time.Time, text string) {
+	for _, id := range slices.Sorted(maps.Keys(d.names)) {
+		text = strings.ReplaceAll(text, id, d.names[id])
+		if _, addr, ok := strings.Cut(id, ":"); ok {
+			if _, err := netip.ParseAddrPort(addr); err == nil {
+				text = strings.ReplaceAll(text, addr, d.names[id])
+			}
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = append(d.list, decision{at.Sub(d.start), text})
+}
+
+// lines sorts by time, and within an instant by text: the order of goroutines means nothing.
+func (d *decisions) lines() (out []string) {
+	d.mu.Lock()
+	list := slices.Clone(d.list)
+	d.mu.Unlock()
+	slices.SortFunc(list, func(a, b decision) int {
+		if a.at != b.at {
+			return int(min(max(a.at-b.at, -1), 1))
+		}
+		return strings.Compare(a.text, b.text)
+	})
+	for _, l := range list {
+		out = append(out, fmt.Sprintf("%12s  %s", l.at, l.text))
+	}
+	return out
+}
+
+func (d *decisions) logger() *slog.Logger { return slog.New(&logHandler{d: d}) }
+
+// logHandler writes a record as one line, without time and level.
+type logHandler struct{ d *decisions }
+
+func (h *logHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h *logHandler) WithAttrs([]slog.Attr) slog.Handler       { return h } // the peer's name, which is always the same
+func (h *logHandler) WithGroup(string) slog.Handler            { return h }
+
+func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
+	text := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		text += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+		return true
+	})
+	h.d.say(text)
+	return nil
+}
