@@ -21,6 +21,7 @@ var ours = map[string][]string{
 	"internal/pipe":        {"internal/sock"},
 	"internal/sock":        {},
 	"testenv":              {},
+	"testenv/streamcheck":  {},
 	"testenv/bench":        {},
 	"testenv/lab": { // the whole product in a world
 		"control", "dialer", "dialer/route", "host", "internal/pipe", "link", "proxy", "state/identity", "testenv",
