@@ -27,9 +27,9 @@ func Path(stateDir, role string) string {
 // ownerOnly lets the owner and the system in, nobody else.
 const ownerOnly = "D:P(A;;GA;;;OW)(A;;GA;;;SY)"
 
-// Listen opens the pipe for this user only.
+// Listen opens the pipe for this user only. Only in message mode can a side end its way and go on listening.
 func Listen(stateDir, role string) (net.Listener, error) {
-	ln, err := winio.ListenPipe(Path(stateDir, role), &winio.PipeConfig{SecurityDescriptor: ownerOnly})
+	ln, err := winio.ListenPipe(Path(stateDir, role), &winio.PipeConfig{SecurityDescriptor: ownerOnly, MessageMode: true})
 	if err != nil {
 		return nil, fmt.Errorf("control: listening: %w", err)
 	}

@@ -4,6 +4,8 @@
 //   - Half-close passes both ways. The end of one direction never cuts the other.
 //   - A failed write stops one direction only: what the other end still has to say is delivered whole, while what can
 //     no longer be delivered is read and dropped, so that nobody blocks and closing does not destroy bytes on their way.
+//   - Who has ended its own way is watched still: once it is gone altogether (a process that was killed), a silent other side
+//     does not keep the pair. Where the system does not tell (Windows), the next write to it finds out.
 //   - A reset of one side becomes a reset of the other, never a clean end. (Unix sockets know no reset: there the other
 //     side sees an end.)
 //   - An idle pair holds no buffer, and one goroutine if the peer's connection can say when it is readable.

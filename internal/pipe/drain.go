@@ -36,6 +36,8 @@ func (c *copier) startDown() {
 func (c *copier) runDown() {
 	defer close(c.downDone)
 	c.run(&c.down)
+	c.isOver(&c.down)
+	c.watchEnded(&c.down)
 }
 
 func (c *copier) arm(r readiness) {
@@ -92,6 +94,7 @@ func (c *copier) drainDown(r readiness) {
 	over := c.drain.over
 	c.mu.Unlock()
 	if over {
+		c.isOver(&c.down)
 		close(c.downDone)
 		return
 	}

@@ -57,6 +57,8 @@ func copyAfter(app, peer net.Conn, head func() ([]byte, error), linger time.Dura
 	}
 	c.startDown()
 	c.runUp(head)
+	c.isOver(&c.up)
+	c.watchEnded(&c.up)
 	<-c.downDone
 	c.stopLinger()
 	c.closeBoth()
@@ -90,6 +92,8 @@ type direction struct {
 	ended    bool // src came to its end
 	dropping bool // a write failed: src is read and dropped
 	hard     bool // the failed write said that dst was reset: no end read from dst is a clean one
+	over     bool // nothing moves any more
+	watched  bool // see watchEnded
 }
 
 // readFailed ends everything: a connection that cannot be read is gone in both directions.
