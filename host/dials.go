@@ -19,7 +19,7 @@ const (
 type busyError struct{}
 
 func (busyError) Error() string  { return "host: too many target dials of this client" }
-func (busyError) Reason() string { return "busy" }
+func (busyError) Reason() string { return reasonBusy }
 
 // dials counts the target dials of each key.
 type dials struct {

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,6 +260,21 @@ func TestManyStreams(t *testing.T) {
 		synctest.Wait()
 		if a, b := w.srv.Status()[0].Status.Streams, w.client.Status().Streams; a+b != 0 {
 			t.Errorf("%d streams are left at the host, %d at the client", a, b)
+		}
+	})
+}
+
+// TestOutOfFiles: a client is told that this host is busy, not that its target cannot be reached.
+func TestOutOfFiles(t *testing.T) {
+	edit := func(cfg *Config) {
+		cfg.Policy.Connect = func(context.Context, string, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}
+		}
+	}
+	bubble(t, edit, func(w *world) {
+		w.attached()
+		if code := w.refusal(w.start("127.0.0.1:1")); code != link.CodeBusy {
+			w.t.Errorf("the client was told %s", code)
 		}
 	})
 }

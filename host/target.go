@@ -39,6 +39,7 @@ const (
 	reasonNotFound    = "not_found"
 	reasonNotAllowed  = "not_allowed"
 	reasonTimeout     = "timeout"
+	reasonBusy        = "busy"
 )
 
 // TargetError says why a target was not reached.
@@ -49,7 +50,7 @@ type TargetError struct {
 	text   string
 }
 
-// Reason is "refused", "unreachable", "not_found", "not_allowed" or "timeout".
+// Reason is "refused", "unreachable", "not_found", "not_allowed", "timeout" or "busy".
 func (e *TargetError) Reason() string { return e.reason }
 
 func (e *TargetError) Error() string {
@@ -141,6 +142,8 @@ func (p *Policy) resolve(ctx context.Context, target, name string) ([]netip.Addr
 	}
 	var timeout interface{ Timeout() bool }
 	switch {
+	case err != nil && exhaustedNow():
+		return nil, &TargetError{target, err, reasonBusy, fmt.Sprintf("looking up %s: %v; %s", name, err, outOfFiles)}
 	case err != nil && (ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout()):
 		return nil, &TargetError{target, err, reasonTimeout, fmt.Sprintf("no answer to the look-up of %s on this host: check its resolver", name)}
 	case err != nil:

@@ -124,12 +124,14 @@ func (p *Policy) connect(ctx context.Context, addr netip.AddrPort, results chan<
 	results <- attempt{addr, conn, err}
 }
 
-// attemptsFailed makes one error of all attempts. A refusal says most (the machine is there), a time-out more than no way.
+// attemptsFailed makes one error of all attempts. That this host could not try one at all comes first: that address may be
+// well. Then, a refusal says most (the machine is there), a time-out more than no way.
 func attemptsFailed(target string, failed []attempt) error {
 	advice := map[string]string{
 		reasonRefused:     "nothing listens there: start the service or check the port",
 		reasonTimeout:     "no answer in time: check the address and firewalls between this host and it",
 		reasonUnreachable: "this host has no way there: check the address and this host's network",
+		reasonBusy:        outOfFiles,
 	}
 	var causes []error
 	var texts []string
@@ -140,7 +142,7 @@ func attemptsFailed(target string, failed []attempt) error {
 		texts = append(texts, a.err.Error())
 	}
 	reason := reasonUnreachable
-	for _, r := range []string{reasonTimeout, reasonRefused} {
+	for _, r := range []string{reasonTimeout, reasonRefused, reasonBusy} {
 		if seen[r] {
 			reason = r
 		}
@@ -148,19 +150,42 @@ func attemptsFailed(target string, failed []attempt) error {
 	return &TargetError{target, errors.Join(causes...), reason, strings.Join(texts, "; ") + "; " + advice[reason]}
 }
 
-// Winsock's numbers, which package syscall does not compare with its own ECONNREFUSED and ETIMEDOUT; no other system
-// uses them.
+// outOfFiles says what to do about an exhausted host.
+const outOfFiles = "this host is out of files or memory: close connections on it, or raise its limit (ulimit -n)"
+
+// Winsock's numbers, which package syscall does not compare with its own; no other system uses them.
 const (
-	wsaTimedOut = syscall.Errno(10060)
-	wsaRefused  = syscall.Errno(10061)
+	wsaManyFiles = syscall.Errno(10024)
+	wsaNoBuffers = syscall.Errno(10055)
+	wsaTimedOut  = syscall.Errno(10060)
+	wsaRefused   = syscall.Errno(10061)
 )
+
+// exhausted says whether this host has run out of something; the target may be well.
+func exhausted(err error) bool {
+	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, wsaManyFiles, wsaNoBuffers} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// exhaustedNow asks the system for a file: the errors of a resolver do not say what they came of.
+func exhaustedNow() bool {
+	f, err := os.Open(os.DevNull)
+	if err == nil {
+		_ = f.Close() // nothing was written
+	}
+	return exhausted(err)
+}
 
 // classify is the reason of a failed attempt.
 func classify(err error) string {
 	var timeout interface{ Timeout() bool }
 	switch {
-	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM):
-		return busyError{}.Reason() // this host has run out of something; the target may be well
+	case exhausted(err):
+		return reasonBusy
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaRefused):
 		return reasonRefused
 	case errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, wsaTimedOut),

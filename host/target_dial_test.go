@@ -116,6 +116,16 @@ func TestDialRaces(t *testing.T) {
 			map[string]plan{"10.0.0.1:1": {0, unreachable}},
 			"0s tcp 10.0.0.1:1", "unreachable", 0, 0, 0,
 		},
+		"this host is out of files": {
+			"10.0.0.1",
+			map[string]plan{"10.0.0.1:1": {0, syscall.EMFILE}},
+			"0s tcp 10.0.0.1:1", "busy", 0, 0, 0,
+		},
+		"one that was not tried may be well": {
+			"10.0.0.1 10.0.0.2",
+			map[string]plan{"10.0.0.1:1": {1 * ms, refused}, "10.0.0.2:1": {1 * ms, syscall.ENFILE}},
+			"0s tcp 10.0.0.1:1, 1ms tcp 10.0.0.2:1", "busy", 2 * ms, 0, 0,
+		},
 		"kernel gives up": {
 			"10.0.0.1",
 			map[string]plan{"10.0.0.1:1": {time.Second, syscall.ETIMEDOUT}},

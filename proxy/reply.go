@@ -96,6 +96,8 @@ func Reason(err error) string {
 		return ReasonNotFound
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), isTimeout(err):
 		return ReasonTimeout
+	case isErrno(err, errnoBusy):
+		return ReasonBusy
 	case isErrno(err, errnoRefused):
 		return ReasonRefused
 	case isErrno(err, errnoHost):

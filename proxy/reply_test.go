@@ -46,6 +46,7 @@ func TestReasonOfSystemErrors(t *testing.T) {
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, ReasonRefused},
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.EHOSTUNREACH)}, ReasonUnreachable},
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ENETUNREACH)}, reasonNetwork},
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("socket", syscall.EMFILE)}, ReasonBusy},
 		{&net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}, ReasonLost},
 		{&net.DNSError{Err: "no such host", IsNotFound: true}, ReasonNotFound},
 		{&net.DNSError{Err: "i/o timeout", IsTimeout: true}, ReasonTimeout},

@@ -9,6 +9,7 @@ var (
 	errnoHost    = []error{unix.EHOSTUNREACH, unix.EHOSTDOWN}
 	errnoNetwork = []error{unix.ENETUNREACH, unix.ENETDOWN}
 	errnoReset   = []error{unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED}
+	errnoBusy    = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} // this machine ran out of something
 	errnoInUse   = []error{unix.EADDRINUSE}
 	errnoPassing = []error{
 		unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.ECONNRESET, unix.EINTR,

@@ -7,6 +7,7 @@ var (
 	errnoHost    = []error{windows.WSAEHOSTUNREACH, windows.WSAEHOSTDOWN}
 	errnoNetwork = []error{windows.WSAENETUNREACH, windows.WSAENETDOWN}
 	errnoReset   = []error{windows.WSAECONNRESET, windows.WSAECONNABORTED}
+	errnoBusy    = []error{windows.WSAEMFILE, windows.WSAENOBUFS} // this machine ran out of something
 	errnoInUse   = []error{windows.WSAEADDRINUSE, windows.WSAEACCES}
 	errnoPassing = []error{windows.WSAEMFILE, windows.WSAENOBUFS, windows.WSAECONNRESET, windows.WSAECONNABORTED}
 	errnoNoIPv6  = []error{windows.WSAEADDRNOTAVAIL, windows.WSAEAFNOSUPPORT, windows.WSAEPROTONOSUPPORT}
