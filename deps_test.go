@@ -24,7 +24,7 @@ var ours = map[string][]string{
 	"testenv/streamcheck":  {},
 	"testenv/bench":        {},
 	"testenv/lab": { // the whole product in a world
-		"control", "dialer", "dialer/route", "host", "internal/pipe", "link", "proxy", "state/identity", "testenv",
+		"dialer", "dialer/route", "host", "link", "proxy", "state/identity", "testenv", "testenv/streamcheck",
 	},
 	"control":              {},
 	"link/frame":           {},

@@ -17,7 +17,7 @@ type Result struct {
 	Scenario *Scenario
 	Runner   Runner
 	Baseline string        // what stood in for the product, "" for linkproxy itself
-	Took     time.Duration // by the wall
+	Took     time.Duration // by the wall; set by the caller: in a bubble time is another
 	Figures  []Figure
 	Apps     []AppResult
 	Lost     int64 // bytes, of all apps
@@ -40,6 +40,8 @@ type Figure struct {
 	Worst  float64
 	Met    bool
 	Said   string // Active: what it was
+
+	expected bool // another check says what the same figure may be: the goal is beyond what this version can
 }
 
 // AppResult is one app, or several alike.
@@ -77,7 +79,7 @@ type Mark struct {
 
 // judge sums a run up.
 func (p *player) judge() *Result {
-	r := &Result{Scenario: p.sc, Runner: p.runner, Took: time.Since(p.start)}
+	r := &Result{Scenario: p.sc, Runner: p.runner}
 	for _, e := range p.errs {
 		r.Faults = append(r.Faults, e.Error())
 	}
@@ -96,8 +98,9 @@ func (p *player) judge() *Result {
 // figures measures every check and returns the apps whose connection may be reset.
 func (p *player) figures(r *Result) (mayReset map[string]bool) {
 	mayReset = map[string]bool{}
-	add := func(c Check, event string, list []window) {
+	add := func(c Check, event string, all []Check, list []window) {
 		f := Figure{Check: c, Event: event}
+		f.expected = slices.ContainsFunc(all, func(o Check) bool { return !o.Goal && o.Measure == c.Measure && o.App == c.App })
 		for _, w := range list {
 			if c.Measure == Reset {
 				mayReset[c.App] = true
@@ -111,7 +114,7 @@ func (p *player) figures(r *Result) (mayReset map[string]bool) {
 	for i, e := range p.sc.Events {
 		for _, c := range e.Checks {
 			list := slices.DeleteFunc(slices.Clone(p.windows), func(w window) bool { return w.event != i })
-			add(c, e.Text, list)
+			add(c, e.Text, e.Checks, list)
 		}
 	}
 	all := p.windows[0]
@@ -121,7 +124,7 @@ func (p *player) figures(r *Result) (mayReset map[string]bool) {
 		all.dials += w.dials
 	}
 	for _, c := range p.sc.Checks {
-		add(c, "", []window{all})
+		add(c, "", p.sc.Checks, []window{all})
 	}
 	return mayReset
 }
@@ -150,7 +153,7 @@ func (f *Figure) settle(r *Result) {
 	switch {
 	case !f.Goal && !holds(f.Worst, f.Limit):
 		r.Faults = append(r.Faults, fmt.Sprintf("%s: expected %s, got %s", where, f.Check, got))
-	case f.Goal && f.Measure == Stall && f.Worst > failFactor*f.Limit:
+	case f.Goal && f.Measure == Stall && !f.expected && f.Worst > failFactor*f.Limit:
 		r.Faults = append(r.Faults, fmt.Sprintf("%s: %s, over %d times the goal %s", where, got, failFactor, f.Check))
 	}
 }

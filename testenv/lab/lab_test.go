@@ -1,11 +1,13 @@
 package lab
 
 import (
+	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -45,21 +47,35 @@ func TestSim(t *testing.T) {
 			if sc.Skip != "" {
 				t.Skip(sc.Skip)
 			}
-			dir := t.TempDir()
-			synctest.Test(t, func(t *testing.T) {
-				w, err := newPackages(sc, &memory{}, dir)
-				if err != nil {
-					t.Fatal(err)
-				}
-				r := Play(t.Context(), sc, Sim, w)
-				if err := w.Close(); err != nil {
-					t.Error(err)
-				}
-				t.Log(r.Summary())
-				for _, f := range r.Faults {
-					t.Error(f)
-				}
-			})
+			report(t, playSim(t, sc))
 		})
+	}
+}
+
+func playSim(t *testing.T, sc *Scenario) (r *Result) {
+	dir, began := t.TempDir(), time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		w, err := newPackages(sc, &memory{}, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = Play(t.Context(), sc, Sim, w)
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Took = time.Since(began)
+	return r
+}
+
+var tell = flag.Bool("tell", false, "tell what the client decided")
+
+func report(t *testing.T, r *Result) {
+	t.Log(r.Summary())
+	if *tell {
+		t.Log(strings.Join(r.Trace, "\n"))
+	}
+	for _, f := range r.Faults {
+		t.Error(f)
 	}
 }

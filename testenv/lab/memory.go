@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync"
+	"time"
 
 	"linkproxy/host"
 	"linkproxy/testenv"
@@ -14,8 +16,12 @@ import (
 type memory struct {
 	carriers, client, host testenv.Net
 	addresses              []string
+	ways                   []*memoryWay
 	port                   int
 }
+
+// queue is what a carrier's socket and the link take beyond what is under way, in bytes: link's sockets take 32 KiB unsent.
+const queue = 64 << 10
 
 // addressOf is where the host listens for a link: a plausible address of its class.
 func addressOf(l Link, i int) string {
@@ -26,7 +32,12 @@ func addressOf(l Link, i int) string {
 func (m *memory) link(l Link) (way, string, error) {
 	at := addressOf(l, len(m.addresses))
 	m.addresses = append(m.addresses, at)
-	return &memoryWay{m.carriers.Route(at)}, at, nil
+	w := &memoryWay{Route: m.carriers.Route(at)}
+	if l.Rate > 0 {
+		w.SetBuffer(int(l.Rate/8*int64(2*l.Delay/time.Millisecond)/1000) + queue)
+	}
+	m.ways = append(m.ways, w)
+	return w, at, nil
 }
 
 func (m *memory) hostListeners() (lns []net.Listener, err error) {
@@ -72,12 +83,49 @@ func (m *memory) down(w way, on bool) {
 	w.(*memoryWay).Unreachable(on)
 }
 
-func (m *memory) close() error { return nil }
+func (m *memory) close() error {
+	for _, w := range m.ways {
+		w.giveUp(false)
+	}
+	return nil
+}
 
-// memoryWay gives a testenv.Route what a testenv.Path can.
-type memoryWay struct{ *testenv.Route }
+// patience is how long a system retransmits before it gives a connection up: what carriers ask for.
+const patience = 120 * time.Second
 
-// Fin ends all connections in order, as seen from either end.
+// memoryWay gives a testenv.Route what a testenv.Path and a kernel can.
+type memoryWay struct {
+	*testenv.Route
+
+	mu    sync.Mutex
+	timer *time.Timer // of patience
+}
+
+// BlackHole also has the systems at both ends give up what was in the hole for too long.
+func (w *memoryWay) BlackHole(up, down bool) {
+	w.Route.BlackHole(up, down)
+	w.giveUp(up || down)
+}
+
+// Heal ends all faults.
+func (w *memoryWay) Heal() {
+	w.Route.Heal()
+	w.giveUp(false)
+}
+
+func (w *memoryWay) giveUp(on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.timer != nil {
+		w.timer.Stop()
+		w.timer = nil
+	}
+	if on {
+		w.timer = time.AfterFunc(patience, w.Reset)
+	}
+}
+
+// Fin ends all connections in order.
 func (w *memoryWay) Fin() {
 	for _, c := range w.Conns() {
 		_ = c.CloseWrite() // an end that is closed already has said so
