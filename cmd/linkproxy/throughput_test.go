@@ -184,30 +184,48 @@ func start(b *testing.B, addr string, what byte) net.Conn {
 	return c
 }
 
-func BenchmarkDown(b *testing.B) { benchBulk(b, 'd') }
-func BenchmarkUp(b *testing.B)   { benchBulk(b, 'u') }
+func BenchmarkDown(b *testing.B)  { benchBulk(b, 'd', 1) }
+func BenchmarkDown8(b *testing.B) { benchBulk(b, 'd', 8) }
+func BenchmarkUp(b *testing.B)    { benchBulk(b, 'u', 1) }
+func BenchmarkUp8(b *testing.B)   { benchBulk(b, 'u', 8) }
 
-func benchBulk(b *testing.B, what byte) {
+// benchBulk has so many apps carry a block each at a time, over connections that are open already.
+func benchBulk(b *testing.B, what byte, streams int) {
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {
-			c := start(b, w.via(b, sinkTarget(b)), what)
-			buf := make([]byte, benchBlock)
+			at := w.via(b, sinkTarget(b))
+			blocks := make(chan struct{})
+			var apps sync.WaitGroup
+			for range streams {
+				c := start(b, at, what)
+				apps.Go(func() {
+					buf := make([]byte, benchBlock)
+					for range blocks {
+						if err := moveBlock(c, what, buf); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
 			b.SetBytes(benchBlock)
 			before := cpuTime()
 			for b.Loop() {
-				var err error
-				if what == 'd' {
-					_, err = io.ReadFull(c, buf)
-				} else {
-					_, err = c.Write(buf)
-				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				blocks <- struct{}{}
 			}
+			close(blocks)
+			apps.Wait()
 			b.ReportMetric((cpuTime()-before).Seconds()*float64(1<<30)/float64(b.N*benchBlock), "cpu-s/GiB")
 		})
 	}
+}
+
+func moveBlock(c net.Conn, what byte, buf []byte) error {
+	if what == 'd' {
+		_, err := io.ReadFull(c, buf)
+		return err
+	}
+	_, err := c.Write(buf)
+	return err
 }
 
 func BenchmarkRoundTrip(b *testing.B) {

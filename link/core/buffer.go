@@ -110,6 +110,7 @@ type recvBuf struct {
 	queue  []recvChunk
 	first  [1]recvChunk // where queue begins
 	lossy  bool         // bytes were dropped that the app had not read
+	bulk   bool         // much comes: large buffers become few writes
 	peeked bool         // the app holds peeked bytes of what is in queue now
 	pieces []piece      // beyond next, sorted, not overlapping, none touching next
 }
@@ -155,6 +156,9 @@ func (s *recvBuf) put(off uint64, p []byte) bool {
 func (s *recvBuf) append(p []byte) {
 	s.next += uint64(len(p))
 	size := len(p) // also for the rest of a large frame: small buffers in between would become small writes
+	if s.bulk {
+		size = bulkTurn
+	}
 	for len(p) > 0 {
 		k := len(s.queue)
 		if k == 0 || s.queue[k-1].w == len(s.queue[k-1].b) {

@@ -48,7 +48,7 @@ func TestBulkIsToldFromInteractive(t *testing.T) {
 func TestUnseenWindow(t *testing.T) {
 	r, k, s := idle(t)
 	s.limit = 1 << 30
-	s.Write(r.now, make([]byte, maxUnsent))
+	s.Write(r.now, make([]byte, minUnsent))
 	s.interactive = false
 	r.pump()
 	if k.unseen < 64<<10 || k.unseen > 64<<10+frame.Max {
@@ -225,7 +225,7 @@ func TestSwitchToADeadCarrierWakesTheOneThatServes(t *testing.T) {
 	b := r.carrier(frame.Standby, 100*ms)
 	s := r.open(a)
 	s.limit = 1 << 30
-	s.Write(r.now, make([]byte, maxUnsent))
+	s.Write(r.now, make([]byte, minUnsent))
 	s.interactive = false
 	r.pump() // fills a's window
 	r.took(a)

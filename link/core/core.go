@@ -48,10 +48,11 @@ const (
 	implicit = 32 << 10
 	// maxWindow is the most credit a stream is given beyond what its app has read: 500 Mbit/s at 200 ms are 12.5 MB.
 	maxWindow = 16 << 20
-	// maxUnsent is how far a stream reads ahead of what could be sent: enough to keep a carrier's writer busy.
-	maxUnsent = 128 << 10
-	// wakeRoom is the room at which a stream that had none is read on: enough for one large read.
-	wakeRoom = maxUnsent / 2
+	// minUnsent to maxUnsent is how far a stream reads ahead of what could be sent: what the carrier delivers in unsentTime,
+	// so that its writer always finds something and the app is read in a few long goes, not woken for each buffer.
+	minUnsent  = 128 << 10
+	maxUnsent  = 1 << 20
+	unsentTime = 3 * time.Millisecond
 	// racingBytes is the most app bytes that a carrier gets before the host has accepted it.
 	racingBytes = 16 << 10
 	// ackBytes (more at a high rate, where the sender's window has grown by more) and ackDelay bound how late bulk is

@@ -279,6 +279,7 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 	}
 	if s.peerEnd != reset {
 		before := s.in.next
+		s.in.bulk = s.taken.level >= bulkVolume
 		if !s.in.put(f.Offset, f.Data) {
 			return protocol("stream %d: more than %d gaps", s.ID, maxPieces)
 		}
@@ -334,10 +335,7 @@ func (s *Stream) recvState(f *frame.Frame) error {
 		s.out.trim(f.Offset)
 		s.releaseKept()
 	}
-	if s.blocked && s.Room() >= wakeRoom {
-		s.blocked = false
-		s.writable()
-	}
+	s.roomAgain()
 	return nil
 }
 

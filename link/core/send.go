@@ -362,24 +362,35 @@ func (k *Carrier) pullNew(now Time, b []byte, q *queue) ([]byte, bool) {
 	if n <= 0 {
 		return b, false
 	}
-	q.pop()
-	s.queued = false
 	n = min(n, int(min(s.out.end, s.limit)-s.sent))
 	from := s.sent
 	s.sent += uint64(n)
 	s.c.counts.BytesOut += uint64(n)
 	k.share(span{s, from, s.sent, true})
 	b = k.data(now, b, sent{stream: s.ID, off: from, n: n, hedge: !k.attached}, s, from)
-	s.enqueue()
+	if q.turn += n; q.turn >= k.turnBytes() || q == &k.c.fast || !s.sendable() {
+		q.pop()
+		s.queued = false
+		s.enqueue()
+	}
 	if s.ended == finished && s.sent == s.out.end {
 		s.say(sayFin)
 	}
-	if s.blocked && s.Room() >= wakeRoom {
-		s.blocked = false
-		s.writable()
-	}
+	s.roomAgain()
 	return b, true
 }
+
+// turnBytes is how much a bulk stream may send before the next one's turn. Several records of one stream in a row become
+// one write to its app on the other side.
+func (k *Carrier) turnBytes() int {
+	if k.c.lively {
+		return frame.Max - frame.DataOverhead - controlRoom
+	}
+	return min(k.rate.during(busyMachine), bulkTurn)
+}
+
+// bulkTurn is the longest turn of a bulk stream, and the size of the buffers it is received in.
+const bulkTurn = 64 << 10
 
 // share lets those carry new bytes too who must: the other candidates of a race, or the partner of a doubtful carrier.
 func (k *Carrier) share(p span) {

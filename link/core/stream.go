@@ -229,7 +229,23 @@ func (s *Stream) Room() int {
 	if s.stopCame {
 		return 0
 	}
-	return max(0, maxUnsent-int(s.out.end-s.sent))
+	return max(0, s.ahead()-int(s.out.end-s.sent))
+}
+
+// ahead is how far s is read ahead of what could be sent.
+func (s *Stream) ahead() int {
+	if k := s.c.tx(); k != nil {
+		return max(minUnsent, min(k.rate.during(unsentTime), maxUnsent))
+	}
+	return minUnsent
+}
+
+// roomAgain tells the app of a stream that had no room once half of what it may read ahead is free: enough for a large read.
+func (s *Stream) roomAgain() {
+	if s.blocked && s.Room() >= s.ahead()/2 {
+		s.blocked = false
+		s.writable()
+	}
 }
 
 // charge sees that n more bytes may be kept for saying again; it returns how many may.
@@ -501,6 +517,7 @@ func (s *Stream) widen(now Time) {
 type queue struct {
 	list []*Stream
 	base []*Stream // the array of an earlier list, to be used again
+	turn int       // bytes that the first one has sent in its turn
 }
 
 func (q *queue) push(s *Stream) {
@@ -515,6 +532,7 @@ func (q *queue) push(s *Stream) {
 
 func (q *queue) pop() *Stream {
 	s := q.list[0]
+	q.turn = 0
 	q.list[0] = nil
 	q.list = q.list[1:]
 	if len(q.list) == 0 {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -19,14 +20,15 @@ const spareFiles = 200
 // plan says how much of everything.
 type plan struct {
 	rounds  int
-	bulk    time.Duration // of each throughput figure
-	echo    time.Duration // of each figure of small messages
-	loaded  time.Duration // of the figure under a bulk copy, whose tail needs more samples
-	conns   int           // most connections of one figure: each leaves a port in TIME_WAIT
-	idle    int           // connections open for the figure of memory
-	settle  time.Duration // from the last of them to the look at memory
-	wakeUps time.Duration // how long wake-ups are counted
-	budget  time.Duration // no further round is begun that would make the run longer
+	bulk    time.Duration  // of each throughput figure
+	echo    time.Duration  // of each figure of small messages
+	loaded  time.Duration  // of the figure under a bulk copy, whose tail needs more samples
+	conns   int            // most connections of one figure: each leaves a port in TIME_WAIT
+	idle    int            // connections open for the figure of memory
+	settle  time.Duration  // from the last of them to the look at memory
+	wakeUps time.Duration  // how long wake-ups are counted
+	only    *regexp.Regexp // nil: all
+	budget  time.Duration  // no further round is begun that would make the run longer
 }
 
 func planFor(o options) plan {
@@ -43,7 +45,7 @@ func planFor(o options) plan {
 	if o.rounds > 0 {
 		p.rounds = o.rounds
 	}
-	p.budget = o.budget
+	p.budget, p.only = o.budget, o.only
 	return p
 }
 
@@ -146,6 +148,10 @@ func (b *bench) measure(ctx context.Context) (err error) {
 	if err := b.flow(ctx); err != nil {
 		return err
 	}
+	if b.plan.only != nil {
+		b.note("Only the steps that match %q.", b.plan.only)
+		return nil
+	}
 	return b.memory(ctx)
 }
 
@@ -167,6 +173,9 @@ func (b *bench) flow(ctx context.Context) error {
 	for b.rounds < b.plan.rounds {
 		began := time.Now()
 		for _, s := range steps() {
+			if b.plan.only != nil && !b.plan.only.MatchString(s.name) {
+				continue
+			}
 			for i := range tunnels {
 				// Each round another one begins.
 				t := tunnels[(i+b.rounds)%len(tunnels)]

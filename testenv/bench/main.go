@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime"
 	"strings"
 	"syscall"
@@ -75,8 +76,9 @@ type options struct {
 	strict    bool
 	rounds    int // 0: the plan's own
 	tunnels   []string
-	linkproxy string        // path of the binary; "" builds it
-	budget    time.Duration // no further round is begun that would not end within it
+	linkproxy string         // path of the binary; "" builds it
+	only      *regexp.Regexp // steps to take; nil: all, and memory
+	budget    time.Duration  // no further round is begun that would not end within it
 }
 
 func parseOptions(args []string, stderr io.Writer) (options, error) {
@@ -88,6 +90,10 @@ func parseOptions(args []string, stderr io.Writer) (options, error) {
 	fs.IntVar(&o.rounds, "rounds", 0, "how many rounds (default 3, with -quick 1)")
 	fs.StringVar(&o.linkproxy, "linkproxy", "", "the linkproxy binary (default: build ./cmd/linkproxy)")
 	fs.DurationVar(&o.budget, "budget", 5*time.Minute, "begin no round that would end later than this")
+	fs.Func("only", "take only the steps whose name matches this regular expression, and measure no memory", func(text string) (err error) {
+		o.only, err = regexp.Compile(text)
+		return err
+	})
 	names := fs.String("tunnels", strings.Join(kindNames(), ","), "which tunnels to measure; tls-relay is always among them")
 	if err := fs.Parse(args); err != nil {
 		return o, err
