@@ -119,9 +119,10 @@ func (p *player) figures(r *Result) (mayReset map[string]bool) {
 	}
 	all := p.windows[0]
 	last := p.windows[len(p.windows)-1]
-	all.to, all.after, all.dials = last.to, last.after, 0
+	all.to, all.after, all.dials, all.traffic = last.to, last.after, 0, 0
 	for _, w := range p.windows {
 		all.dials += w.dials
+		all.traffic += w.traffic
 	}
 	for _, c := range p.sc.Checks {
 		add(c, "", p.sc.Checks, []window{all})
@@ -187,6 +188,13 @@ func (p *player) measure(c Check, w window) (v float64, said string) {
 		v = float64(w.after.Switches - w.before.Switches)
 	case Dials:
 		v = float64(w.dials)
+	case Traffic:
+		v = float64(w.traffic)
+	case First:
+		for _, a := range p.named(c.App) {
+			v = max(v, a.up.firstAt(p.sc.End).Seconds()-a.began.Seconds())
+		}
+		return v, ""
 	case Streams:
 		return float64(w.after.Streams), ""
 	case Active:

@@ -337,8 +337,9 @@ func (w *packages) Act(ctx context.Context, a Act, n int) error {
 		return w.processAct(a)
 	case "note":
 		return nil
-	case "sleep", "clock":
-		return fmt.Errorf("%s: not in this world", a.Verb)
+	case "sleep":
+		w.sleep(ctx, a.D)
+		return nil
 	}
 	for _, name := range a.Links {
 		if err := fault(w.edges, w.ways[name], a, n); err != nil {
@@ -375,6 +376,20 @@ func fault(e edges, y way, a Act, n int) error {
 		return fmt.Errorf("%s: not in this world", a.Verb)
 	}
 	return nil
+}
+
+// sleep is what the other side sees of it: nothing passes, until the systems have given up, and then all is new. Processes
+// in memory cannot be stopped.
+func (w *packages) sleep(ctx context.Context, d time.Duration) {
+	for _, y := range w.ways {
+		y.BlackHole(true, true)
+	}
+	w.wg.Go(func() {
+		_ = wait(ctx, time.Now().Add(d)) // an early end wakes it, too
+		for _, y := range w.ways {
+			y.Heal()
+		}
+	})
 }
 
 func chosen(on bool, n int64) int {

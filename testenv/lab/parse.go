@@ -503,7 +503,7 @@ func (p *parser) duration(w string) (sum time.Duration, err error) {
 // units in order of reading.
 var rateUnits = []unit{{"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}}
 
-var sizeUnits = []unit{{"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}}
+var sizeUnits = []unit{{"MiB", 1 << 20}, {"KiB", 1 << 10}, {"kB", 1e3}, {"", 1}}
 
 type unit struct {
 	name string

@@ -177,6 +177,8 @@ var measures = map[string]struct {
 	"trip":     {true, (*parser).limitTime},
 	"dip":      {true, (*parser).limitPercent},
 	"goodput":  {true, (*parser).limitRate},
+	"first":    {true, (*parser).limitTime},
+	"traffic":  {false, (*parser).limitSize},
 	"switches": {false, (*parser).limitNumber},
 	"dials":    {false, (*parser).limitNumber},
 	"streams":  {false, (*parser).limitNumber},
@@ -190,6 +192,11 @@ func (p *parser) limitTime(w string) (float64, error) {
 func (p *parser) limitRate(w string) (float64, error) {
 	r, err := p.rate(w)
 	return float64(r), err
+}
+
+func (p *parser) limitSize(w string) (float64, error) {
+	n, err := p.size(w)
+	return float64(n), err
 }
 
 func (p *parser) limitPercent(w string) (float64, error) {
@@ -227,9 +234,9 @@ func (p *parser) check(goal bool, words []string) error {
 		err = p.activeCheck(&c, words[1:])
 	case Reset:
 		err = p.resetCheck(&c, words[1:])
-	case Trip:
+	case Trip, First:
 		if len(p.sc.Events) > 0 && p.sc.End == 0 {
-			return p.fail("trip", "concerns the whole run, so behind end")
+			return p.fail(words[0], "concerns the whole run, so behind end")
 		}
 		err = p.figureCheck(&c, words)
 	default:

@@ -22,6 +22,7 @@ type appRun struct {
 	up, down *recorder // at the target, at the app
 
 	// What follows is set when it has ended.
+	began   time.Duration // when it opened its door
 	openErr error
 	report  streamcheck.Report
 	ended   time.Duration
@@ -53,6 +54,7 @@ type window struct {
 	before   Look // at from
 	after    Look // at to
 	dials    int
+	traffic  int64 // bytes
 }
 
 // Play plays a scenario and judges it. ctx bounds the whole.
@@ -130,6 +132,7 @@ func (p *player) run(ctx context.Context, a *appRun) {
 	if a.openErr = wait(ctx, p.start.Add(a.app.From)); a.openErr != nil {
 		return
 	}
+	a.began = time.Since(p.start)
 	d, err := p.w.Door(ctx, a.app.Via)
 	if err != nil {
 		a.openErr = err
@@ -181,12 +184,13 @@ func (a *appRun) plan(end time.Duration) streamcheck.Plan {
 // timeline makes everything happen at its time.
 func (p *player) timeline(ctx context.Context) {
 	open := window{event: -1}
-	dialsBefore := 0
+	var before Counts
 	shut := func(at time.Duration) {
 		open.to = at
 		open.after = p.look(ctx)
-		dials := p.w.Counts().Dials
-		open.dials, dialsBefore = dials-dialsBefore, dials
+		now := p.w.Counts()
+		open.dials, open.traffic = now.Dials-before.Dials, now.sum()-before.sum()
+		before = now
 		p.windows = append(p.windows, open)
 	}
 	for _, h := range p.sc.timeline() {

@@ -22,6 +22,7 @@ type recorder struct {
 	bucket time.Duration
 
 	mu    sync.Mutex // guards the following
+	first time.Duration
 	last  time.Duration
 	any   bool
 	gaps  []gap
@@ -38,6 +39,9 @@ func (r *recorder) note(n int) {
 	defer r.mu.Unlock()
 	if r.any && now-r.last > gapFloor {
 		r.gaps = append(r.gaps, gap{r.last, now})
+	}
+	if !r.any {
+		r.first = now
 	}
 	r.any, r.last = true, now
 	i := int(now / r.bucket)
@@ -70,6 +74,16 @@ func (r *recorder) stall(from, to time.Duration) (worst time.Duration) {
 		count(gap{last, to})
 	}
 	return worst
+}
+
+// firstAt is when the first byte came; never, if none has.
+func (r *recorder) firstAt(never time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.any {
+		return never
+	}
+	return r.first
 }
 
 // longest lists the gaps of at least floor, as pairs of times.

@@ -120,6 +120,8 @@ const (
 	Switches Measure = "switches" // from one carrier to another
 	Dials    Measure = "dials"    // sockets opened towards the host
 	Streams  Measure = "streams"  // that the host holds at the end of the window
+	First    Measure = "first"    // from connect to the first byte at the target; duration, whole run only
+	Traffic  Measure = "traffic"  // over all links, both directions; bytes
 	Active   Measure = "active"   // the link in use at the end of the window
 	Reset    Measure = "reset"    // the app's connection is reset; the only way for that to be no failure
 )
@@ -166,12 +168,14 @@ func (c Check) String() string {
 // value is a figure of the check's measure as text.
 func (c Check) value(v float64) string {
 	switch c.Measure {
-	case Stall, Trip, Reset:
+	case Stall, Trip, First, Reset:
 		return short(seconds(v))
 	case Dip:
 		return fmt.Sprintf("%.0f%%", v)
 	case Goodput:
 		return rateText(v)
+	case Traffic:
+		return fmt.Sprintf("%.3gkB", v/1000)
 	}
 	return fmt.Sprintf("%.4g", v)
 }

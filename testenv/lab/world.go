@@ -44,6 +44,13 @@ type Counts struct {
 	Dials int              // sockets opened towards the host so far
 }
 
+func (c Counts) sum() (n int64) {
+	for _, b := range c.Bytes {
+		n += b
+	}
+	return n
+}
+
 // bucketOf is the width of the buckets of a scenario's series.
 func bucketOf(end time.Duration) time.Duration {
 	return max(50*time.Millisecond, (end / 600).Round(time.Millisecond))
