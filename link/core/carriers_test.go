@@ -66,6 +66,73 @@ func TestUnseenWindow(t *testing.T) {
 	}
 }
 
+// turns pulls what two bulk streams have to say at a rate of so many bytes a second and returns how much each said in a row.
+func turns(t *testing.T, bytesPerSecond float64, lively bool) (list []int) {
+	r, k, a := idle(t)
+	b := r.open(k)
+	k.rate = rate{now: bytesPerSecond}
+	for _, s := range []*Stream{a, b} {
+		s.limit = 1 << 30
+		s.Priority = 1
+		s.Write(r.now, make([]byte, minUnsent))
+	}
+	r.c.lively, r.c.livelyAt = lively, r.now
+	r.pump()
+	last := uint64(0)
+	for _, f := range r.took(k) {
+		switch {
+		case f.Kind != frame.Data:
+			continue
+		case f.Stream != last:
+			list = append(list, 0)
+		}
+		last = f.Stream
+		list[len(list)-1] += len(f.Data)
+	}
+	return list
+}
+
+func TestBulkTakesTurns(t *testing.T) {
+	const record = frame.Max - frame.DataOverhead
+	for _, test := range []struct {
+		name   string
+		rate   float64
+		lively bool
+		most   int
+	}{
+		{"nothing is known of the rate", 0, false, record},
+		{"a record takes longer than 0.5 ms", 1 << 20, false, record},
+		{"0.5 ms carry 40 KiB", 80 << 20, false, 40<<10 + record},
+		{"never more than 64 KiB and what completes a record", 10 << 30, false, 64<<10 + record},
+		{"beside a conversation", 10 << 30, true, record},
+	} {
+		list := turns(t, test.rate, test.lively)
+		if len(list) < 2 {
+			t.Errorf("%s: one stream said all: %d", test.name, list)
+			continue
+		}
+		first := list[0]
+		if first > test.most || first <= test.most-record && test.most > record {
+			t.Errorf("%s: a turn of %d bytes, want at most %d and not a record less", test.name, first, test.most)
+		}
+	}
+}
+
+func TestAheadGrowsWithTheRate(t *testing.T) {
+	_, k, s := idle(t)
+	for _, test := range []struct{ rate, want int }{{0, 128 << 10}, {10 << 20, 128 << 10}, {100e6, 300e3}, {10 << 30, 1 << 20}} {
+		k.rate = rate{now: float64(test.rate)}
+		if got := s.Room(); got != test.want {
+			t.Errorf("at %d B/s an app is read %d bytes ahead, want %d", test.rate, got, test.want)
+		}
+	}
+	k.rate = rate{}
+	s.Write(0, make([]byte, minUnsent))
+	if n := s.Write(0, make([]byte, 1)); n != 0 || !s.blocked {
+		t.Fatalf("%d bytes taken beyond what is read ahead", n)
+	}
+}
+
 func TestFrameBytesFitFiftyMilliseconds(t *testing.T) {
 	_, k, _ := idle(t)
 	for _, test := range []struct{ rate, want int }{{0, frame.Max}, {1000, 1 << 10}, {100 << 10, 5 << 10}, {100 << 20, frame.Max}} {
