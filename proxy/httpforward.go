@@ -12,6 +12,7 @@ import (
 	"net/http/httputil"
 	"net/textproto"
 	"strings"
+	"sync"
 	"time"
 
 	"linkproxy/internal/pipe"
@@ -28,8 +29,8 @@ const (
 	upgradeBuf = 4 << 10
 )
 
-// forwardHTTP forwards an absolute-form request (RFC 9112 section 3.2.2). A client that half-closes behind its request is
-// taken for one that left, as by any server of net/http; while a request's body is unread, leaving is noticed by its reader.
+// forwardHTTP forwards an absolute-form request (RFC 9112 section 3.2.2). While a request's body is unread, that its client
+// has left is noticed by its reader.
 func (s *Server) forwardHTTP(w http.ResponseWriter, r *http.Request, c *appConn, user string) {
 	target, err := splitTarget(r.URL.Host, 80)
 	if err != nil {
@@ -50,13 +51,37 @@ func (s *Server) forwardHTTP(w http.ResponseWriter, r *http.Request, c *appConn,
 			panic(p)
 		}
 	}()
-	ctx, cancel := context.WithCancel(r.Context())
+	// A fast target answers while the transport is about to read that the body is over; net/http would close it meanwhile,
+	// the transport would take that for a failure and cut the answer.
+	_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1 knows it
+	ctx, cancel := whileThere(r.Context(), c.Conn)
 	defer cancel()
 	if !s.conns.onClose(c.Conn, cancel) {
 		panic(http.ErrAbortHandler)
 	}
 	defer s.conns.onClose(c.Conn, nil)
 	s.reverse(c, req).ServeHTTP(w, r.WithContext(ctx))
+}
+
+// whileThere is a request's context, except that a client that only half-closes behind its request, and waits for the answer,
+// does not end it: one that has closed or is gone does, as soon as the system tells (a reset; a killed client's comes with the
+// keep-alive). stop may be called more than once and must be called; it returns when nothing of it runs any more.
+func whileThere(request context.Context, app net.Conn) (ctx context.Context, stop context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(request))
+	done := make(chan struct{})
+	unwatch := context.AfterFunc(request, func() {
+		defer close(done)
+		pipe.WaitGone(app)
+		cancel()
+	})
+	return ctx, sync.OnceFunc(func() {
+		if !unwatch() {
+			_ = app.SetReadDeadline(time.Unix(1, 0))
+			<-done
+			_ = app.SetReadDeadline(time.Time{})
+		}
+		cancel()
+	})
 }
 
 func (s *Server) reverse(c *appConn, req Request) *httputil.ReverseProxy {
@@ -178,13 +203,15 @@ func removeHopByHop(h http.Header) {
 // upgradeHTTP forwards a request to change the protocol (RFC 9110 section 7.8), a WebSocket's opening as a rule. After
 // the 101 the pair is like any other: internal/pipe carries it, and idle it costs as little.
 func (s *Server) upgradeHTTP(w http.ResponseWriter, r *http.Request, c *appConn, req Request) {
-	peer, err := s.dialHTTP(r.Context(), c, req)
+	ctx, watched := whileThere(r.Context(), c.Conn)
+	defer watched()
+	peer, err := s.dialHTTP(ctx, c, req)
 	if err != nil {
 		s.refusedDial(req, err)
 		s.answerError(w, r, c, err)
 		return
 	}
-	stop := context.AfterFunc(r.Context(), func() { pipe.Reset(peer) })
+	stop := context.AfterFunc(ctx, func() { pipe.Reset(peer) })
 	if !s.conns.onClose(c.Conn, func() { pipe.Reset(peer) }) {
 		pipe.Reset(peer)
 	}
@@ -195,6 +222,7 @@ func (s *Server) upgradeHTTP(w http.ResponseWriter, r *http.Request, c *appConn,
 	if !stop() && err == nil {
 		err = errAppLeft
 	}
+	watched() // from here on who carries the bytes watches
 	switch {
 	case err != nil:
 		pipe.Reset(peer)

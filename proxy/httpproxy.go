@@ -262,7 +262,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, c *appConn, use
 	s.carry(c.Conn, peer, early, req)
 }
 
-// dialHTTP leaves the watching to net/http, whose reader cancels ctx when the app leaves.
+// dialHTTP leaves the watching to whom ctx comes from: it ends when the app leaves.
 func (s *Server) dialHTTP(ctx context.Context, c *appConn, r Request) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

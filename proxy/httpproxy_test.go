@@ -380,6 +380,66 @@ func TestCutAnswer(t *testing.T) {
 	}
 }
 
+// TestHalfClosedRequest: a client that says that it will say nothing more behind its request gets its answer, though it takes
+// a while; the same as one that is reset meanwhile ends what was begun for it.
+func TestHalfClosedRequest(t *testing.T) {
+	for name, request := range map[string]string{
+		"get":     "GET http://%s/ HTTP/1.1\r\nHost: x\r\n\r\n",
+		"old":     "GET http://%s/ HTTP/1.0\r\n\r\n",
+		"post":    "POST http://%s/ HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nbody",
+		"upgrade": "GET http://%s/ HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+	} {
+		for _, leaves := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " leaves ", leaves), func(t *testing.T) {
+				asked, gone, answer := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{})
+				target := startHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+					if _, err := io.ReadAll(r.Body); err != nil {
+						t.Error(err)
+					}
+					asked <- struct{}{}
+					select {
+					case <-answer:
+						_, _ = io.WriteString(w, "late, but whole")
+					case <-r.Context().Done():
+						gone <- struct{}{}
+					}
+				})
+				dialling, noticed := make(chan struct{}), make(chan struct{})
+				_, addr := startServer(t, Config{Dial: func(ctx context.Context, r Request) (net.Conn, error) {
+					close(dialling)
+					select { // long enough for net/http to have seen the end
+					case <-ctx.Done():
+						return nil, ctx.Err()
+					case <-noticed:
+					}
+					return net.Dial("tcp", target)
+				}})
+				c := connect(t, addr)
+				send(t, c, fmt.Sprintf(request, target))
+				<-dialling
+				_ = c.CloseWrite()
+				time.AfterFunc(50*time.Millisecond, func() { close(noticed) })
+				<-asked
+				if leaves {
+					_ = c.SetLinger(0)
+					c.Close()
+					<-gone
+					return
+				}
+				close(answer)
+				res, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer res.Body.Close()
+				if body, err := io.ReadAll(res.Body); string(body) != "late, but whole" || res.StatusCode != 200 {
+					t.Errorf("%s: %q, %v", res.Status, body, err)
+				}
+			})
+		}
+	}
+}
+
 // TestUpgrade: a protocol change over plain HTTP is carried both ways, with bytes sent early on either side.
 func TestUpgrade(t *testing.T) {
 	target := tcpServer(t, func(c net.Conn) {

@@ -168,7 +168,8 @@ func TestSOCKSUserWithoutUsers(t *testing.T) {
 	}
 }
 
-// TestAppLeavesDuringDial: the dial is cancelled, whether the app ends or resets, for SOCKS, HTTP and fixed ports.
+// TestAppLeavesDuringDial: the dial is cancelled, whether the app ends or resets, for SOCKS, HTTP and fixed ports. But the end
+// of one that has sent a whole HTTP request is none: see TestHalfClosedRequest.
 func TestAppLeavesDuringDial(t *testing.T) {
 	opening := map[string]string{
 		"socks":   "\x05\x01\x00" + socksRequest("devbox", 22),
@@ -178,6 +179,9 @@ func TestAppLeavesDuringDial(t *testing.T) {
 	}
 	for kind, bytes := range opening {
 		for _, how := range []string{"end", "reset"} {
+			if kind == "http" && how == "end" {
+				continue
+			}
 			t.Run(kind+"-"+how, func(t *testing.T) {
 				dialling, ended := make(chan struct{}), make(chan error, 1)
 				dial := func(ctx context.Context, _ Request) (net.Conn, error) {

@@ -75,6 +75,12 @@ func (w *socketWaiter) WaitReadable() error {
 	return w.raw.Read(w.poll)
 }
 
+// readable says whether a read would not wait; false also where the system does not tell.
+func (w *socketWaiter) readable() (yes bool) {
+	_ = w.raw.Control(func(fd uintptr) { yes = pollIn(fd) }) // a closed socket is not readable
+	return yes
+}
+
 // ready is asked by the runtime before it parks and after each wake-up. A wake-up is believed unseen: a false one only
 // means that the next read waits.
 func (w *socketWaiter) ready(fd uintptr) bool {
@@ -93,3 +99,7 @@ func WaitReadable(c net.Conn) error {
 	}
 	return nil
 }
+
+// WaitGone waits until the far end of c, which has ended its own way, has closed or been reset; until c's read deadline; or,
+// where the system does not tell, not at all.
+func WaitGone(c net.Conn) { waitGone(c) }

@@ -69,6 +69,12 @@ func (s *waitingSource) WaitReadable() error {
 	return err
 }
 
+// Readable says whether a read would not wait.
+func (s *waitingSource) Readable() bool {
+	w, ok := s.wait.(*socketWaiter)
+	return ok && w.readable()
+}
+
 func (d *direction) moveInto(w waiter, rf io.ReaderFrom) (rerr, werr error) {
 	var n int64
 	var err, readErr error
