@@ -20,8 +20,8 @@ type memory struct {
 	port                   int
 }
 
-// queue is what a carrier's socket and the link take beyond what is under way, in bytes: link's sockets take 32 KiB unsent.
-const queue = 64 << 10
+// queue is what a carrier's socket takes beyond what is under way, in bytes: TCP_NOTSENT_LOWAT of its sockets.
+const queue = 32 << 10
 
 // addressOf is where the host listens for a link: a plausible address of its class.
 func addressOf(l Link, i int) string {

@@ -125,11 +125,14 @@ func (l *recordingListener) Accept() (net.Conn, error) {
 	return &arriving{Conn: c, find: l.find}, nil
 }
 
+// openPace is how far apart apps that are alike open: at once they would be an attack, which is bounded.
+const openPace = time.Millisecond
+
 // run is one app from its door to its end.
 func (p *player) run(ctx context.Context, a *appRun) {
 	defer close(a.done)
 	defer func() { a.ended = time.Since(p.start) }()
-	if a.openErr = wait(ctx, p.start.Add(a.app.From)); a.openErr != nil {
+	if a.openErr = wait(ctx, p.start.Add(a.app.From+time.Duration(a.i)*openPace)); a.openErr != nil {
 		return
 	}
 	a.began = time.Since(p.start)
