@@ -178,9 +178,8 @@ func (c *cable) receive(i int) {
 		if err != nil || n <= vnetHeader {
 			return
 		}
-		now := c.now()
-		due, ok := w.lane.admit(now, n-vnetHeader)
-		if full || !ok || c.answer(i, now, buf[vnetHeader:n]) {
+		due, ok := w.lane.admit(c.now(), n-vnetHeader)
+		if full || !ok {
 			w.count.Lost++
 			continue
 		}
@@ -189,8 +188,32 @@ func (c *cable) receive(i int) {
 	}
 }
 
-// answer sends RST back for a frame from taps[i] that is to be refused; false: it is to pass.
-func (c *cable) answer(i int, now time.Duration, frame []byte) bool {
+// deliver writes what has arrived.
+func (c *cable) deliver() {
+	for i := range c.ways {
+		w := &c.ways[i]
+		for {
+			due, ok := w.ring.due()
+			if !ok || due > c.now() {
+				break
+			}
+			frame := w.ring.pop()
+			if c.answer(i, frame[vnetHeader:]) {
+				w.count.Lost++
+				continue
+			}
+			if _, err := unix.Write(c.taps[1-i], frame); err != nil {
+				w.count.Lost++ // the interface is down
+				continue
+			}
+			w.count.Frames++
+			w.count.Bytes += int64(len(frame) - vnetHeader)
+		}
+	}
+}
+
+// answer sends RST back for a frame that has come from taps[i] and is to be refused; false: it is to pass.
+func (c *cable) answer(i int, frame []byte) bool {
 	f := &c.ways[i].lane.Faults
 	if !f.Refuse && !f.Reset {
 		return false
@@ -206,31 +229,8 @@ func (c *cable) answer(i int, now time.Duration, frame []byte) bool {
 	}
 	clear(buf[:vnetHeader]) // checksums are complete, nothing is offloaded
 	n := s.reset(buf[vnetHeader:])
-	// The router stands at the far end of the link: the frame has taken the way there.
-	due, ok := back.lane.admit(now+f.Delay, n)
-	if !ok {
-		return true
+	if due, ok := back.lane.admit(c.now(), n); ok {
+		back.ring.push(vnetHeader+n, due)
 	}
-	back.ring.push(vnetHeader+n, due)
 	return true
-}
-
-// deliver writes what has arrived.
-func (c *cable) deliver() {
-	for i := range c.ways {
-		w := &c.ways[i]
-		for {
-			due, ok := w.ring.due()
-			if !ok || due > c.now() {
-				break
-			}
-			frame := w.ring.pop()
-			if _, err := unix.Write(c.taps[1-i], frame); err != nil {
-				w.count.Lost++ // the interface is down
-				continue
-			}
-			w.count.Frames++
-			w.count.Bytes += int64(len(frame) - vnetHeader)
-		}
-	}
 }

@@ -132,14 +132,3 @@ func holders(t *testing.T, ns string) (who []string) {
 	}
 	return who
 }
-
-// helper turns the test program into one of its helpers.
-func helper(arg0 string) {
-	if arg0 != crashName {
-		return
-	}
-	if err := crash(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	os.Exit(1)
-}

@@ -28,6 +28,9 @@ const (
 // callLimit bounds an order, which takes microseconds.
 const callLimit = 10 * time.Second
 
+// processors is how many goroutines Go lets run at once: more than there are links, so that none ever waits for a turn.
+const processors = 256
+
 // maxOrder is the largest order or reply, in bytes.
 const maxOrder = 4096
 
@@ -150,6 +153,7 @@ type server struct {
 // serve answers orders until the world is gone, and then kills what runs in its hosts.
 func serve(realTime bool) error {
 	debug.SetGCPercent(-1)
+	runtime.GOMAXPROCS(processors)
 	debug.SetMemoryLimit(256 << 20) // orders by the million, before one collection
 	s := &server{realTime: realTime, links: map[int]*cable{}}
 	parent := os.Getppid()
@@ -202,8 +206,6 @@ func (s *server) obey(o order, fds []int) (reply, error) {
 		s.hosts = append(s.hosts, fds[0])
 		return reply{}, nil
 	case o.Verb == "link" && len(fds) == 2:
-		// Each link's thread has a processor for Go, so that none ever waits for one.
-		runtime.GOMAXPROCS(len(s.links) + 4)
 		c, err := newCable(o.Link, [2]int{fds[0], fds[1]})
 		if err != nil {
 			return reply{}, err

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience is how long an event may take that only a failure keeps away.
@@ -163,10 +165,13 @@ func TestRefuseAndReset(t *testing.T) {
 	defer ln.Close()
 	near, far := connect(t, laptop, server, "192.168.1.20:0")
 	other, otherFar := connect(t, laptop, server, "[fd00::20]:0")
+	l.SetDelay(20 * ms)
 	must(t, l.Refuse(true))
 	for _, addr := range []string{"192.168.1.20:7000", "[fd00::20]:7000"} {
-		if err := dial(t, laptop, addr, patience); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("dialling %s: %v", addr, err)
+		start := time.Now()
+		err := dial(t, laptop, addr, patience)
+		if took := time.Since(start); !errors.Is(err, syscall.ECONNREFUSED) || took < 40*ms {
+			t.Errorf("dialling %s: %v, after %v", addr, err, took)
 		}
 	}
 	say(t, near, far) // connections live on
@@ -250,19 +255,32 @@ func TestInterfaces(t *testing.T) {
 }
 
 func TestCongestion(t *testing.T) {
+	const list = "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
+	before, err := os.ReadFile(list)
+	must(t, err)
 	laptop, server, _ := pair(t)
 	for _, name := range []string{"cubic", "bbr", "reno"} {
-		available, err := laptop.GetSysctl("net.ipv4.tcp_available_congestion_control")
-		must(t, err)
-		if !strings.Contains(available, name) {
-			t.Logf("this kernel has no %s: %s", name, available)
+		err := laptop.SetCongestion(name)
+		if errors.Is(err, syscall.ENOENT) && name == "bbr" {
+			t.Logf("this kernel has no bbr: %v", err)
 			continue
 		}
-		must(t, laptop.SetCongestion(name))
-		near, _ := connect(t, laptop, server, "192.168.1.20:0")
+		must(t, err)
+		near, far := connect(t, laptop, server, "192.168.1.20:0")
 		if got := congestion(t, near); got != name {
 			t.Errorf("a connection of a host set to %s uses %s", name, got)
 		}
+		raw, err := far.(*net.TCPConn).SyscallConn()
+		must(t, err)
+		must(t, raw.Control(func(fd uintptr) { // a socket chooses for itself
+			err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, name)
+		}))
+		must(t, err)
+		say(t, far, near)
+	}
+	after, err := os.ReadFile(list)
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the machine allowed %q and allows %q, %v", before, after, err)
 	}
 }
 
@@ -331,5 +349,22 @@ func TestCommand(t *testing.T) {
 	}
 	if _, err := l.w.Host("late"); err == nil {
 		t.Error("a closed world makes hosts")
+	}
+}
+
+// TestEmulatorDies shows that a world does not pretend.
+func TestEmulatorDies(t *testing.T) {
+	newWorld(t) // or skip
+	w, err := New()
+	must(t, err)
+	h := host(t, w, "host")
+	l := join(t, w, h.If("eth0", "10.0.0.1/24"), h.If("eth1", "10.0.1.1/24"))
+	must(t, w.em.cmd.Process.Kill())
+	l.SetDelay(ms)
+	if _, err := w.Host("late"); err == nil {
+		t.Error("a world without emulator makes hosts")
+	}
+	if err := w.Close(); err == nil || !strings.Contains(err.Error(), "the emulator is gone") {
+		t.Errorf("Close says %v", err)
 	}
 }

@@ -153,7 +153,7 @@ type Cmd struct {
 	host *Host
 }
 
-// Command is exec.Command for a program that runs inside h. It is killed, with its children, when the world ends.
+// Command is exec.Command for a program that runs inside h; /sys shows it the interfaces of the machine. It is killed, with its children, when the world ends.
 func (h *Host) Command(name string, args ...string) *Cmd {
 	return &Cmd{exec.Command(name, args...), h}
 }
@@ -204,20 +204,12 @@ func (h *Host) Sysctl(key, value string) error {
 
 // SetCongestion sets the congestion control of connections that are made from now on: cubic, bbr, reno.
 func (h *Host) SetCongestion(name string) error {
-	const key, allowed = "net.ipv4.tcp_congestion_control", "/proc/sys/net/ipv4/tcp_allowed_congestion_control"
+	const key = "net.ipv4.tcp_congestion_control"
 	err := h.Sysctl(key, name)
 	if !errors.Is(err, os.ErrPermission) {
 		return err
 	}
-	// A namespace may only use what the machine allows to all; the machine gets its list back.
-	list, err := os.ReadFile(allowed)
-	if err != nil {
-		return fmt.Errorf("netns: allowing %s: %w", name, err)
-	}
-	if err := os.WriteFile(allowed, []byte(strings.TrimSpace(string(list))+" "+name), 0); err != nil {
-		return fmt.Errorf("netns: allowing %s: %w", name, err)
-	}
-	return errors.Join(h.Sysctl(key, name), os.WriteFile(allowed, list, 0))
+	return allowCongestion(name, func() error { return h.Sysctl(key, name) })
 }
 
 // GetSysctl reads a parameter of the host's network.

@@ -1,9 +1,11 @@
 package netns
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -114,4 +116,29 @@ func ifindex(name string) int {
 	f := fnv.New32a()
 	f.Write([]byte(name))
 	return 1000 + int(f.Sum32()%1_000_000)
+}
+
+// allowCongestion calls f while namespaces may use the congestion control named. They may only use what the machine
+// allows to all; it gets its list back.
+func allowCongestion(name string, f func() error) error {
+	file, err := os.OpenFile("/proc/sys/net/ipv4/tcp_allowed_congestion_control", os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("netns: allowing %s: %w", name, err)
+	}
+	defer file.Close()
+	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil { // other test programs do the same
+		return fmt.Errorf("netns: allowing %s: %w", name, err)
+	}
+	before := make([]byte, 1024)
+	n, err := file.ReadAt(before, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("netns: allowing %s: %w", name, err)
+	}
+	before = bytes.TrimSpace(before[:n])
+	if _, err := file.WriteAt([]byte(string(before)+" "+name), 0); err != nil {
+		return fmt.Errorf("netns: allowing %s: %w", name, err)
+	}
+	err = f()
+	_, back := file.WriteAt(before, 0)
+	return errors.Join(err, back)
 }

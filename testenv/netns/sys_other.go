@@ -32,4 +32,6 @@ func (*namespace) tap(string) (int, error) { return -1, errSystem }
 
 func (*namespace) close() {}
 
+func allowCongestion(string, func() error) error { return errSystem }
+
 func closeFD(int) {}
