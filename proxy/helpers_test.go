@@ -210,6 +210,16 @@ func atoi(s string) int {
 	return n
 }
 
+// told waits for something to be told on ch.
+func told(t testing.TB, what string, ch <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ch:
+	case <-time.After(patience):
+		t.Fatalf("%s did not come", what)
+	}
+}
+
 // eventually waits for cond by asking it again after each tick of real time.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()

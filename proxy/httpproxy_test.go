@@ -416,14 +416,14 @@ func TestHalfClosedRequest(t *testing.T) {
 				}})
 				c := connect(t, addr)
 				send(t, c, fmt.Sprintf(request, target))
-				<-dialling
+				told(t, "the dial", dialling)
 				_ = c.CloseWrite()
 				time.AfterFunc(50*time.Millisecond, func() { close(noticed) })
-				<-asked
+				told(t, "the request", asked)
 				if leaves {
 					_ = c.SetLinger(0)
 					c.Close()
-					<-gone
+					told(t, "the end of the request", gone)
 					return
 				}
 				close(answer)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -85,6 +86,9 @@ func listenTCP(addr string) (net.Listener, error) {
 	var lc net.ListenConfig
 	// Go listens for MPTCP by default; its sockets refuse options that carriers and forwards need.
 	lc.SetMultipathTCP(false)
+	if a, err := netip.ParseAddrPort(addr); err == nil && a.Addr().IsLoopback() {
+		lc.KeepAlive = -1 // an app on this machine cannot vanish without a word
+	}
 	l, err := lc.Listen(context.Background(), "tcp", addr)
 	return l, listenError(addr, err)
 }
