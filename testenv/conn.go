@@ -15,10 +15,11 @@ type Conn struct {
 	peer          *Conn
 	in, out       *half
 	local, remote net.Addr
+	place         place // in a World
 
 	// r.mu guards what follows.
 	closed        bool
-	reset         bool // this end was reset from outside
+	failed        error // what this end was ended with from outside
 	readDeadline  time.Time
 	writeDeadline time.Time
 }
@@ -53,10 +54,12 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write returns when all of p is in the buffer of the connection ([Route.SetBuffer]); arrival is another matter.
+// Write returns when all of p is in the buffer of the connection ([Route.SetBuffer]) and the queue of the route
+// ([Route.SetQueue]); arrival is another matter.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
+	defer c.out.lane.yield(&c.out.transit)
 	for n < len(p) {
 		now := time.Now()
 		if err := c.usable(now, c.writeDeadline); err != nil {
@@ -65,12 +68,12 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		switch {
 		case c.in.rst.arrived(now):
 			return n, c.error("write", syscall.ECONNRESET)
-		case c.out.fin.set:
+		case c.out.fin.set && !c.out.mute:
 			return n, c.error("write", syscall.EPIPE)
 		}
-		room := min(c.r.buffer-c.out.size, len(p)-n)
+		room, wake := c.out.lane.turn(now, &c.out.transit, min(c.r.buffer-c.out.size, len(p)-n))
 		if room <= 0 {
-			c.r.wait(&c.out.sig, nil, c.in.rst.wake(c.writeDeadline))
+			c.r.wait(&c.out.sig, nil, c.in.rst.wake(earlier(wake, c.writeDeadline)))
 			continue
 		}
 		if c.admit(now, p[n:n+room], len(p)) {
@@ -98,13 +101,27 @@ func (c *Conn) admit(now time.Time, part []byte, size int) (cut bool) {
 
 // cutNow resets the connection behind the bytes this end has written: the peer reads them, then ECONNRESET.
 func (c *Conn) cutNow(now time.Time) {
-	c.reset = true
+	c.failed = syscall.ECONNRESET
 	c.out.keep = true
 	c.out.send(now.Add(-c.out.lane.delay), &c.out.rst) // with its last byte, not after it
 	c.in.deaf = true
 	c.in.drop()
 	c.out.sig.broadcast()
 	c.r.forget(c)
+}
+
+// lose makes this end forget the connection and tell nobody: its calls fail with err, and bytes that arrive from now on
+// are answered by a reset. What it has written goes on.
+func (c *Conn) lose(now time.Time, err error) {
+	if c.closed || c.failed != nil {
+		return
+	}
+	c.failed = err
+	c.in.discard(now)
+	c.in.deaf = true
+	c.in.answer(now)
+	c.in.sig.broadcast()
+	c.out.sig.broadcast()
 }
 
 // usable says why this end can do nothing any more, if so.
@@ -114,8 +131,8 @@ func (c *Conn) usable(now, deadline time.Time) error {
 		return net.ErrClosed
 	case !deadline.IsZero() && !now.Before(deadline):
 		return os.ErrDeadlineExceeded
-	case c.reset:
-		return syscall.ECONNRESET
+	case c.failed != nil:
+		return c.failed
 	}
 	return nil
 }
@@ -130,7 +147,7 @@ func (c *Conn) Close() error {
 	}
 	now := time.Now()
 	c.shut()
-	if !c.reset {
+	if c.failed == nil {
 		c.out.send(now, &c.out.fin)
 		c.in.answer(now)
 	}
@@ -146,7 +163,7 @@ func (c *Conn) Reset(uint32) {
 		return
 	}
 	c.shut()
-	if !c.reset {
+	if c.failed == nil {
 		c.out.send(time.Now(), &c.out.rst)
 	}
 }

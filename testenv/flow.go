@@ -22,29 +22,19 @@ const (
 )
 
 // flow carries one direction of a forwarded connection: a reader fills the ring, a writer empties it in time. Path.mu
-// guards it; ring[tail:] belongs to the reader and ring[head:] up to the bytes due to the writer while they work.
+// guards it; what is free in the ring belongs to the reader, and what is due to the writer, while they work.
 type flow struct {
+	transit
 	p    *Path
 	pair *pair
-	lane *lane
 
-	ring       []byte
-	head, tail int64
-	chunks     []chunk
-	last       time.Time // nothing arrives before it
-	stalled    bool
-	fin, rst   mark
-	finished   bool // the far end has got its FIN
-	mute       bool // what is read from now on is lost: see Path.Fin
-	sig        signal
+	ring     []byte
+	head     int64 // position of the first byte in ring; behind it are as many as transit says
+	finished bool  // the far end has got its FIN
 }
 
-// chunk is what one read brought; it ends at the position end of the flow.
-type chunk struct {
-	end  int64
-	size int
-	due  time.Time
-	held bool
+func newFlow(p *Path, c *pair, l *lane) *flow {
+	return &flow{p: p, pair: c, transit: transit{lane: l, lump: lump}}
 }
 
 // limit is how many bytes the flow may hold.
@@ -61,7 +51,7 @@ func (f *flow) reserve() []byte {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
 	for !f.pair.over {
-		used, limit := int(f.tail-f.head), f.limit()
+		used, limit := f.size, f.limit()
 		if f.lane.hole || used >= limit {
 			f.p.wait(&f.sig, time.Time{})
 			continue
@@ -69,7 +59,7 @@ func (f *flow) reserve() []byte {
 		if used == len(f.ring) {
 			f.grow(min(max(2*len(f.ring), ringStart), limit))
 		}
-		at := int(f.tail % int64(len(f.ring)))
+		at := int((f.head + int64(used)) % int64(len(f.ring)))
 		n := min(len(f.ring)-used, len(f.ring)-at)
 		if r := f.lane.rate; r > 0 {
 			n = min(n, max(packet, int(min(r/1000, ringSpan))))
@@ -82,9 +72,9 @@ func (f *flow) reserve() []byte {
 // grow moves the ring's content to a ring of n bytes. The writer may still read from the old one.
 func (f *flow) grow(n int) {
 	ring := make([]byte, n)
-	for pos := f.head; pos < f.tail; {
+	for pos, tail := f.head, f.head+int64(f.size); pos < tail; {
 		at, to := int(pos%int64(len(f.ring))), int(pos%int64(n))
-		end := min(len(f.ring), at+int(f.tail-pos))
+		end := min(len(f.ring), at+int(tail-pos))
 		pos += int64(copy(ring[to:], f.ring[at:end]))
 	}
 	f.ring = ring
@@ -100,8 +90,7 @@ func (f *flow) commit(n int, err error) bool {
 	}
 	pass, cut := f.lane.cut.take(n)
 	if pass > 0 {
-		f.tail += int64(pass)
-		f.admit(now, chunk{end: f.tail, size: n})
+		f.push(now, pass, n)
 	}
 	switch {
 	case cut:
@@ -113,67 +102,6 @@ func (f *flow) commit(n int, err error) bool {
 	}
 	f.sig.broadcast()
 	return err == nil && !cut
-}
-
-// admit queues c with its time of arrival, or swallows it.
-func (f *flow) admit(now time.Time, c chunk) {
-	n := len(f.chunks)
-	f.stalled = f.stalled || f.lane.swallows(c.size)
-	if c.held = f.stalled; !c.held {
-		from := f.head
-		if n > 0 {
-			from = f.chunks[n-1].end
-		}
-		c.due = later(f.last, f.lane.arrival(now, int(c.end-from)))
-		if n > 0 && f.lane.rate == 0 && c.due.Sub(f.chunks[n-1].due) < lump {
-			f.chunks[n-1].end = c.end
-			return
-		}
-		f.last = c.due
-	}
-	f.chunks = append(f.chunks, c)
-}
-
-// send puts m behind the bytes.
-func (f *flow) send(now time.Time, m *mark) {
-	if m.set {
-		return
-	}
-	f.stalled = f.stalled || f.lane.hole
-	*m = mark{set: true, held: f.stalled, due: later(f.last, now.Add(f.lane.delay))}
-	f.sig.broadcast()
-}
-
-// swallow holds what has not arrived.
-func (f *flow) swallow(now time.Time) {
-	f.stalled = true
-	for i := range f.chunks {
-		f.chunks[i].held = f.chunks[i].held || f.chunks[i].due.After(now)
-	}
-	f.fin.hold(now)
-	f.rst.hold(now)
-	f.sig.broadcast()
-}
-
-// heal sends again what was swallowed.
-func (f *flow) heal(now time.Time) {
-	f.stalled = false
-	chunks := f.chunks
-	f.chunks = nil
-	for _, c := range chunks {
-		if c.held {
-			f.admit(now, c)
-		} else {
-			f.chunks = append(f.chunks, c)
-		}
-	}
-	for _, m := range []*mark{&f.fin, &f.rst} {
-		if m.held {
-			m.set = false
-			f.send(now, m)
-		}
-	}
-	f.sig.broadcast()
 }
 
 // step is what the writer has to do next.
@@ -196,13 +124,11 @@ func (f *flow) next() (step, []byte) {
 		switch {
 		case f.pair.over:
 			return stepOver, nil
-		case len(f.chunks) > 0:
+		case f.size > 0:
 			if b := f.due(now); len(b) > 0 {
 				return stepWrite, b
 			}
-			if !f.chunks[0].held {
-				wake = f.chunks[0].due
-			}
+			wake, _ = f.first()
 		case f.rst.arrived(now):
 			return stepReset, nil
 		case f.fin.arrived(now) && !f.finished:
@@ -218,15 +144,8 @@ func (f *flow) next() (step, []byte) {
 
 // due is what has arrived, as far as it lies in one piece.
 func (f *flow) due(now time.Time) []byte {
-	end := f.head
-	for _, c := range f.chunks {
-		if c.held || now.Before(c.due) {
-			break
-		}
-		end = c.end
-	}
 	at := int(f.head % int64(len(f.ring)))
-	return f.ring[at:min(len(f.ring), at+int(end-f.head))]
+	return f.ring[at:min(len(f.ring), at+f.arrived(now, len(f.ring)))]
 }
 
 // wrote accounts for n bytes delivered.
@@ -234,13 +153,7 @@ func (f *flow) wrote(n int) {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
 	f.head += int64(n)
-	f.lane.bytes += int64(n)
-	i := 0
-	for i < len(f.chunks) && f.chunks[i].end <= f.head {
-		i++
-	}
-	f.chunks = f.chunks[i:]
-	f.sig.broadcast()
+	f.took(n)
 }
 
 // read is the goroutine that fills the flow from src.
@@ -307,8 +220,8 @@ func (f *flow) fail() {
 func (f *flow) discard() {
 	f.p.mu.Lock()
 	defer f.p.mu.Unlock()
-	f.head, f.chunks = f.tail, nil
-	f.sig.broadcast()
+	f.head += int64(f.size)
+	f.drop()
 }
 
 func closeWrite(c net.Conn) error {

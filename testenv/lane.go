@@ -1,6 +1,9 @@
 package testenv
 
 import (
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"time"
 )
 
@@ -9,27 +12,90 @@ const packet = 1448
 
 // lane is one direction of a route: the faults that all its connections share. Its owner's mutex guards it.
 type lane struct {
-	delay time.Duration // one way
-	rate  int64         // bytes a second, 0 = as fast as the machine
-	hole  bool          // nothing arrives
-	large int           // a write of more bytes is lost, with all that follows it; 0 = none is
-	cut   countdown     // resets the connection that carries the last byte
-	free  time.Time     // when the last byte accepted has left: the connections of a lane share its rate
-	bytes int64         // accepted for delivery or read by the far end, as the owner counts
+	delay  time.Duration // one way
+	jitter time.Duration // each piece takes up to so much longer
+	rate   int64         // bytes a second, 0 = as fast as the machine
+	queue  int           // bytes that wait for the rate at most; 0 = as many as the connections' buffers take
+	hole   bool          // nothing arrives
+	large  int           // a write of more bytes is lost, with all that follows it; 0 = none is
+	cut    countdown     // resets the connection that carries the last byte
+	out    *outages
+	bytes  int64 // accepted for delivery or read by the far end, as the owner counts
+
+	free    time.Time // when the last byte accepted has left: the connections of a lane share its rate
+	leaving []leaving // what waits for the rate, kept while queue is set
+	queued  int       // bytes in leaving
+	turns   []*transit
 }
+
+// leaving is some bytes and when they have left.
+type leaving struct {
+	at time.Time
+	n  int
+}
+
+// setRate changes the rate for what is sent from now on.
+func (l *lane) setRate(bytesPerSecond int64) {
+	l.rate, l.free = bytesPerSecond, time.Time{}
+	l.leaving, l.queued = nil, 0
+}
+
+// leave says when something without size that is sent now arrives.
+func (l *lane) leave(now time.Time) time.Time { return l.out.clear(now).Add(l.delay) }
 
 // arrival says when n bytes handed over now are all at the far end.
-func (l *lane) arrival(now time.Time, n int) time.Time {
+func (l *lane) arrival(now time.Time, n int, jitter *rand.Rand) time.Time {
 	if l.rate > 0 {
-		now = later(now, l.free).Add(time.Duration(int64(n) * int64(time.Second) / l.rate))
-		l.free = now
+		now = later(now, l.free)
 	}
-	return now.Add(l.delay)
+	now = l.out.clear(now)
+	if l.rate > 0 {
+		now = now.Add(time.Duration(int64(n) * int64(time.Second) / l.rate))
+		l.free = now
+		if l.queue > 0 {
+			l.leaving = append(l.leaving, leaving{now, n})
+			l.queued += n
+		}
+	}
+	if now = now.Add(l.delay); l.jitter > 0 {
+		now = now.Add(time.Duration(jitter.Int64N(int64(l.jitter))))
+	}
+	return now
 }
 
-// swallows says whether what was written in one piece of size bytes gets lost on the way.
-func (l *lane) swallows(size int) bool {
-	return l.hole || l.large > 0 && size > l.large
+// turn says how many of want bytes t may send now. The writers that wait for room in the queue take turns, a packet each;
+// one that gets none looks again when its signal comes, or at wake.
+func (l *lane) turn(now time.Time, t *transit, want int) (room int, wake time.Time) {
+	if want <= 0 || l.queue == 0 || l.rate == 0 || t.stalled || t.mute || t.hole || l.hole {
+		l.yield(t)
+		return want, time.Time{}
+	}
+	for len(l.leaving) > 0 && !now.Before(l.leaving[0].at) {
+		l.queued -= l.leaving[0].n
+		l.leaving = l.leaving[1:]
+	}
+	if !slices.Contains(l.turns, t) {
+		l.turns = append(l.turns, t)
+	}
+	switch {
+	case l.turns[0] != t:
+		return 0, time.Time{}
+	case l.queued >= l.queue:
+		return 0, l.leaving[0].at
+	}
+	l.yield(t)
+	return min(want, packet), time.Time{}
+}
+
+// yield takes t off the list of those that wait, and wakes the next.
+func (l *lane) yield(t *transit) {
+	i := slices.Index(l.turns, t)
+	if i < 0 {
+		return
+	}
+	if l.turns = slices.Delete(l.turns, i, i+1); i == 0 && len(l.turns) > 0 {
+		l.turns[0].sig.broadcast()
+	}
 }
 
 // countdown is an armed cut: after left more bytes the connection is reset.
@@ -90,6 +156,14 @@ func (s *signal) changed() <-chan struct{} {
 		s.ch = make(chan struct{})
 	}
 	return s.ch
+}
+
+// waitFor gives up mu until s is broadcast, done is closed (nil = never) or until has come (zero = never).
+func waitFor(mu *sync.Mutex, s *signal, done <-chan struct{}, until time.Time) {
+	changed := s.changed()
+	mu.Unlock()
+	defer mu.Lock()
+	await(changed, done, until)
 }
 
 // await returns on changed, on done (nil = never) or at until (zero = never).

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -55,13 +56,14 @@ func (n *Net) Route(name string) *Route {
 
 // Listen takes connections dialled to name, which any string may be.
 func (n *Net) Listen(name string) (net.Listener, error) {
-	l := &listener{r: n.Route(name), addr: addrOf(name)}
-	l.r.mu.Lock()
-	defer l.r.mu.Unlock()
-	if l.r.listener != nil {
+	r := n.Route(name)
+	l := &listener{mu: r.mu, sig: r.dials, addr: addrOf(name), leave: func() { r.listener = nil }}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.listener != nil {
 		return nil, &net.OpError{Op: "listen", Net: "tcp", Addr: l.addr, Err: syscall.EADDRINUSE}
 	}
-	l.r.listener = l
+	r.listener = l
 	return l, nil
 }
 
@@ -92,40 +94,56 @@ func (n *Net) DialFrom(ctx context.Context, from, name string) (net.Conn, error)
 func (r *Route) dial(ctx context.Context, from, to net.Addr) (*Conn, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var sent time.Time // when the SYN that will be answered left
+	var s syn
 	for {
 		now := time.Now()
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if r.unreachable {
-			return nil, syscall.EHOSTUNREACH
+		over, wake, err := s.step(now, r, &r.up, &r.down, r.listener)
+		if err != nil {
+			return nil, err
 		}
-		if r.hang || r.up.hole || r.down.hole || r.listener.full() {
-			sent = time.Time{}
-			r.wait(&r.dials, ctx.Done(), time.Time{})
-			continue
+		if over {
+			near, far := r.connect(from, to)
+			r.listener.add(far, r.up.leave(now))
+			return near, nil
 		}
-		if sent.IsZero() {
-			sent = now
-		}
-		if answered := sent.Add(r.up.delay + r.down.delay); now.Before(answered) {
-			r.wait(&r.dials, ctx.Done(), answered)
-			continue
-		}
-		if r.refuse || r.listener == nil {
-			return nil, syscall.ECONNREFUSED
-		}
-		near, far := r.connect(from, to)
-		r.listener.add(far, now.Add(r.up.delay))
-		return near, nil
+		r.wait(r.dials, ctx.Done(), wake)
 	}
 }
 
-// listener is where a route ends. Route.mu guards it.
+// syn is a dial under way.
+type syn struct{ sent time.Time }
+
+// step looks at a dial over r, whose SYN goes by the lane out and is answered by the lane in: it is over, has failed, or is
+// to be looked at again at wake (zero = when something changes).
+func (s *syn) step(now time.Time, r *Route, out, in *lane, l *listener) (over bool, wake time.Time, err error) {
+	if r.unreachable {
+		return false, wake, syscall.EHOSTUNREACH
+	}
+	if r.hang || out.hole || in.hole || l.full() {
+		s.sent = time.Time{}
+		return false, wake, nil
+	}
+	if s.sent.IsZero() {
+		s.sent = now
+	}
+	if answered := in.leave(out.leave(s.sent)); now.Before(answered) {
+		return false, answered, nil
+	}
+	if r.refuse || l == nil {
+		return false, wake, syscall.ECONNREFUSED
+	}
+	return true, wake, nil
+}
+
+// listener is where dials end. mu, of its route or world, guards it.
 type listener struct {
-	r       *Route
+	mu      *sync.Mutex
+	sig     *signal
 	addr    net.Addr
+	leave   func() // takes it off the list of listeners; called with mu held
 	closed  bool
 	waiting []arrivalOf
 }
@@ -138,18 +156,23 @@ type arrivalOf struct {
 
 func (l *listener) full() bool { return l != nil && len(l.waiting) >= backlog }
 
+// add queues c, which can be accepted at due. Connections over other routes may come before those that were added first.
 func (l *listener) add(c *Conn, due time.Time) {
-	if n := len(l.waiting); n > 0 {
-		due = later(l.waiting[n-1].due, due)
+	i := len(l.waiting)
+	for i > 0 && l.waiting[i-1].due.After(due) && l.waiting[i-1].c.r != c.r {
+		i--
 	}
-	l.waiting = append(l.waiting, arrivalOf{c, due})
-	l.r.dials.broadcast()
+	if i > 0 && l.waiting[i-1].due.After(due) {
+		due = l.waiting[i-1].due
+	}
+	l.waiting = slices.Insert(l.waiting, i, arrivalOf{c, due})
+	l.sig.broadcast()
 }
 
 // Accept waits for a connection.
 func (l *listener) Accept() (net.Conn, error) {
-	l.r.mu.Lock()
-	defer l.r.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for {
 		if l.closed {
 			return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
@@ -160,11 +183,11 @@ func (l *listener) Accept() (net.Conn, error) {
 			if !time.Now().Before(due) {
 				c := l.waiting[0].c
 				l.waiting = l.waiting[1:]
-				l.r.dials.broadcast()
+				l.sig.broadcast()
 				return c, nil
 			}
 		}
-		l.r.wait(&l.r.dials, nil, due)
+		waitFor(l.mu, l.sig, nil, due)
 	}
 }
 
@@ -178,16 +201,22 @@ func (l *listener) Close() error {
 }
 
 func (l *listener) stop() ([]arrivalOf, error) {
-	l.r.mu.Lock()
-	defer l.r.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.closed {
 		return nil, &net.OpError{Op: "close", Net: "tcp", Addr: l.addr, Err: net.ErrClosed}
 	}
-	l.closed, l.r.listener = true, nil
+	return l.end(), nil
+}
+
+// end closes l and returns what nobody has accepted.
+func (l *listener) end() []arrivalOf {
+	l.closed = true
+	l.leave()
 	waiting := l.waiting
 	l.waiting = nil
-	l.r.dials.broadcast()
-	return waiting, nil
+	l.sig.broadcast()
+	return waiting
 }
 
 func (l *listener) Addr() net.Addr { return l.addr }

@@ -118,7 +118,7 @@ func (p *Path) start(app net.Conn) bool {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c := &pair{p: p, app: app, cancel: cancel}
-	c.up, c.down = &flow{p: p, pair: c, lane: &p.up}, &flow{p: p, pair: c, lane: &p.down}
+	c.up, c.down = newFlow(p, c, &p.up), newFlow(p, c, &p.down)
 	p.pairs = append(p.pairs, c)
 	p.wg.Add(1)
 	go c.forward(ctx)
@@ -257,7 +257,7 @@ func (p *Path) SetDelay(d time.Duration) {
 func (p *Path) SetRate(bytesPerSecond int64) {
 	p.change(func(time.Time) {
 		for _, l := range []*lane{&p.up, &p.down} {
-			l.rate, l.free = bytesPerSecond, time.Time{}
+			l.setRate(bytesPerSecond)
 		}
 	})
 }
@@ -408,9 +408,4 @@ func (p *Path) each(l *lane, f func(*flow)) {
 }
 
 // wait gives up mu until s is broadcast or until has come (zero = never).
-func (p *Path) wait(s *signal, until time.Time) {
-	changed := s.changed()
-	p.mu.Unlock()
-	defer p.mu.Lock()
-	await(changed, nil, until)
-}
+func (p *Path) wait(s *signal, until time.Time) { waitFor(&p.mu, s, nil, until) }
