@@ -440,6 +440,42 @@ func TestHalfClosedRequest(t *testing.T) {
 	}
 }
 
+// TestEndlessHeader: a target that never ends the header of its answer, or sends interim answers for ever, is cut off, and its
+// client told; with and without an upgrade.
+func TestEndlessHeader(t *testing.T) {
+	const most = 16 << 20 // what lies in sockets is far less
+	const upgrade, start = "Connection: upgrade\r\nUpgrade: websocket\r\n", "HTTP/1.1 101 Switching Protocols\r\n"
+	const interim = "HTTP/1.1 103 Early Hints\r\n\r\n"
+	for name, c := range map[string]struct{ request, start, line string }{
+		"upgrade":  {upgrade, start, "X-More: and more\r\n"},
+		"one line": {upgrade, start + "X: ", "and more"},
+		"interim":  {upgrade, interim, interim},
+		"request":  {"", "HTTP/1.1 200 OK\r\n", "X-More: and more\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sent := make(chan int, 1)
+			target := tcpServer(t, func(conn net.Conn) {
+				_, _ = conn.Read(make([]byte, 4096))
+				send(t, conn, c.start)
+				n, piece := 0, []byte(strings.Repeat(c.line, 1000))
+				for n < most {
+					m, err := conn.Write(piece)
+					if n += m; err != nil {
+						break
+					}
+				}
+				sent <- n
+			})
+			var d dials
+			_, addr := startServer(t, Config{Dial: d.dial})
+			res, _ := raw(t, addr, "GET http://"+target+"/ HTTP/1.1\r\nHost: x\r\n"+c.request+"\r\n")
+			if n := <-sent; res.StatusCode != 502 || n >= most {
+				t.Errorf("%s after %d bytes of header", res.Status, n)
+			}
+		})
+	}
+}
+
 // TestUpgrade: a protocol change over plain HTTP is carried both ways, with bytes sent early on either side.
 func TestUpgrade(t *testing.T) {
 	target := tcpServer(t, func(c net.Conn) {
