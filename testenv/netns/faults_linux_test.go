@@ -231,6 +231,21 @@ func TestInterfaces(t *testing.T) {
 		must(t, laptop.Up("wlan0"))
 	}
 	near, far := connect(t, laptop, server, "10.0.0.2:0")
+	must(t, laptop.Carrier("wlan0", false))
+	must(t, laptop.Do(func() error {
+		i, err := net.InterfaceByName("wlan0")
+		if err == nil && (i.Flags&net.FlagRunning != 0 || i.Flags&net.FlagUp == 0) {
+			t.Errorf("without a carrier the interface is %v", i.Flags)
+		}
+		return err
+	}))
+	_, err := near.Write([]byte{1})
+	must(t, err)
+	silent(t, far, 100*ms)
+	must(t, laptop.Carrier("wlan0", true))
+	must(t, far.SetReadDeadline(time.Now().Add(patience)))
+	_, err = io.ReadFull(far, make([]byte, 1))
+	must(t, err)
 	must(t, laptop.DelAddr("wlan0", "192.168.1.10/24"))
 	if err := dial(t, laptop, "10.0.0.2:1", patience); !errors.Is(err, syscall.ENETUNREACH) {
 		t.Errorf("dialling without an address: %v", err)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // hostSysctls make addresses usable at once and let those of IPv6 outlive Down, as those of IPv4 do.
@@ -243,6 +244,32 @@ func (h *Host) Up(ifname string) error {
 // Down takes an interface down. Its addresses stay, its routes go until Up.
 func (h *Host) Down(ifname string) error { return h.IP("link", "set", ifname, "down") }
 
+// carrierLimit bounds how long the kernel takes to notice a carrier: it looks once a second.
+const carrierLimit = 5 * time.Second
+
+// Carrier takes the cable from an interface, or its radio cell, or gives it back: it stays up, with its addresses. The
+// kernel notices after up to a second, as with any cable, and then Carrier returns.
+func (h *Host) Carrier(ifname string, on bool) error {
+	state := "off"
+	if on {
+		state = "on"
+	}
+	if err := h.IP("link", "set", "dev", ifname, "carrier", state); err != nil {
+		return err
+	}
+	return h.Do(func() error {
+		for end := time.Now().Add(carrierLimit); ; time.Sleep(time.Millisecond) {
+			i, err := net.InterfaceByName(ifname)
+			if err != nil || i.Flags&net.FlagRunning != 0 == on {
+				return err
+			}
+			if time.Now().After(end) {
+				return fmt.Errorf("the carrier of %s is not %s", ifname, state)
+			}
+		}
+	})
+}
+
 // AddAddr gives an interface an address with its prefix length.
 func (h *Host) AddAddr(ifname, addr string) error {
 	args := []string{"addr", "add", addr, "dev", ifname}
@@ -258,10 +285,13 @@ func (h *Host) DelAddr(ifname, addr string) error { return h.IP("addr", "del", a
 // AddDefault adds the default route through a gateway; among several the lowest metric counts.
 func (h *Host) AddDefault(ifname, gateway string, metric int) error {
 	r := defaultRoute(ifname, gateway, metric)
+	if err := h.replaceRoute(r); err != nil {
+		return err
+	}
 	h.w.mu.Lock()
+	defer h.w.mu.Unlock()
 	h.routes[ifname] = append(h.routes[ifname], r)
-	h.w.mu.Unlock()
-	return h.replaceRoute(r)
+	return nil
 }
 
 // DelDefault takes a route of AddDefault away.

@@ -18,7 +18,6 @@
 package netns
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -44,11 +43,11 @@ type World struct {
 
 	em       *emulator
 	requests chan request // to loop, which alone talks with the emulator
-	done     chan struct{}
-	ctx      context.Context // ends with the world; nothing else hangs on it
-	stop     context.CancelFunc
+	closing  chan struct{}
+	done     chan struct{} // loop has ended
+	stop     sync.Once
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	hosts   []*Host
 	links   int
 	failure error // of the emulator, the first
@@ -92,8 +91,7 @@ func New() (*World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("netns: starting the emulator: %w", err)
 	}
-	w := &World{em: em, requests: make(chan request), done: make(chan struct{})}
-	w.ctx, w.stop = context.WithCancel(context.Background())
+	w := &World{em: em, requests: make(chan request), closing: make(chan struct{}), done: make(chan struct{})}
 	go w.loop()
 	r, err := w.ask(func() order { return order{Verb: "hello"} })
 	if err != nil {
@@ -114,7 +112,7 @@ func (w *World) loop() {
 				w.fail(err)
 			}
 			q.answer <- answer{r, err}
-		case <-w.ctx.Done():
+		case <-w.closing:
 			if err := w.em.stop(); err != nil {
 				w.fail(err)
 			}
@@ -136,7 +134,7 @@ func (w *World) ask(build func() order, fds ...int) (reply, error) {
 	q := request{build: build, fds: fds, answer: make(chan answer, 1)}
 	select {
 	case w.requests <- q:
-	case <-w.ctx.Done():
+	case <-w.closing:
 		return reply{}, errClosed
 	}
 	a := <-q.answer
@@ -213,13 +211,14 @@ func (w *World) Link(a, b End) (*Link, error) {
 // Close kills the programs that still run inside, takes everything away and returns when the emulator is gone. Sockets
 // made by Dial and Listen hold their namespace until they are closed. It returns the first error the emulator had.
 func (w *World) Close() error {
-	w.stop()
+	w.stop.Do(func() { close(w.closing) })
 	<-w.done
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, h := range w.hosts {
+	hosts, err := w.hosts, w.failure
+	w.hosts = nil
+	w.mu.Unlock()
+	for _, h := range hosts {
 		h.ns.close()
 	}
-	w.hosts = nil
-	return w.failure
+	return err
 }
