@@ -259,5 +259,5 @@ func (d *Dialer) Open(ctx context.Context, peer, target string, o OpenOptions) (
 	if err != nil {
 		return nil, err
 	}
-	return p.open(ctx, request{target: target, options: o, asked: time.Now(), early: true})
+	return p.openEarly(ctx, request{target: target, options: o, asked: time.Now(), early: true})
 }

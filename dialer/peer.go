@@ -28,6 +28,8 @@ type peer struct {
 	inbox chan func(now time.Time) // what others want of the loop
 	next  atomic.Pointer[Peer]     // the newest configuration; reload takes it over
 	gone  chan struct{}            // closed when the loop takes no more messages
+	live  atomic.Pointer[lively]   // how early streams are opened without asking the loop; nil: they have to
+	nudge chan struct{}            // one slot: the loop is to look at its peer
 	wg    sync.WaitGroup           // attempts, moves, and links that are ending
 
 	// What follows is the loop's own.
@@ -52,6 +54,12 @@ type peer struct {
 	moves      int    // planned moves and single dials under way: they own their carriers
 }
 
+// lively is a link that is up.
+type lively struct {
+	client *link.Client
+	quiet  bool // the loop sleeps until it is nudged: there was no stream when it last looked, and with one it has more to do
+}
+
 // state is what a link's carriers are worth.
 type state uint8
 
@@ -64,7 +72,7 @@ const (
 func newPeer(d *Dialer, conf Peer) *peer {
 	p := &peer{
 		d: d, name: conf.Name, id: conf.ID, conf: conf, log: d.cfg.Log.With("peer", conf.Name),
-		inbox: make(chan func(time.Time)), gone: make(chan struct{}),
+		inbox: make(chan func(time.Time)), gone: make(chan struct{}), nudge: make(chan struct{}, 1),
 	}
 	p.ctx, p.stop = context.WithCancelCause(d.ctx)
 	h := fnv.New64a()
@@ -133,6 +141,7 @@ func (p *peer) loop() {
 		var do func(now time.Time)
 		select {
 		case do = <-p.inbox:
+		case <-p.nudge:
 		case <-notify:
 		case <-done:
 		case <-timer.C:
@@ -153,6 +162,7 @@ func (p *peer) loop() {
 
 // end closes the link and stops all that runs.
 func (p *peer) end() {
+	p.live.Store(nil)
 	close(p.gone)
 	if p.client == nil {
 		return
@@ -196,7 +206,19 @@ func (p *peer) tend(now time.Time) time.Time {
 	if p.race != nil {
 		wake.add(p.race.wake)
 	}
+	p.publish(st)
 	return wake.at
+}
+
+// publish tells those who open early streams whether they have to ask the loop.
+func (p *peer) publish(st link.Status) {
+	if p.state != up || p.client == nil || p.superseded || len(p.conf.Routes) == 0 {
+		p.live.Store(nil)
+		return
+	}
+	if l := p.live.Load(); l == nil || l.client != p.client || l.quiet != (st.Streams == 0) {
+		p.live.Store(&lively{p.client, st.Streams == 0})
+	}
 }
 
 // observe notes what became of the link's carriers.

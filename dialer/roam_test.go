@@ -170,6 +170,38 @@ func TestStandbyIsKeptWhileBytesMove(t *testing.T) {
 	})
 }
 
+// TestStandbyIsSoughtForAnEarlyStream: who opens one without asking the loop wakes it, where it slept for want of streams.
+func TestStandbyIsSoughtForAnEarlyStream(t *testing.T) {
+	auto := func(c *Config) { c.Peers[0].Standby = StandbyAuto }
+	in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, auto, func(t *testing.T, w *world) {
+		s := w.open(echoTarget)
+		echo(t, s, "x")
+		_ = s.Close()
+		time.Sleep(time.Hour)
+		w.dialled()
+		early := func() *link.Stream {
+			s, err := w.d.Open(t.Context(), "devbox", echoTarget, OpenOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			echo(t, s, "y")
+			return s
+		}
+		start := w.since()
+		first := early()
+		time.Sleep(time.Second)
+		d := w.dialled()
+		if len(d) != 1 || d[0].address != tailnet.Address || d[0].at-start > lookEvery {
+			t.Fatalf("dialled %v, want the tailnet within %v of %v", d, lookEvery, start)
+		}
+		second := early() // this time the loop watches
+		if n := w.attached(); n != 2 {
+			t.Errorf("%d attached", n)
+		}
+		_, _ = first.Close(), second.Close()
+	})
+}
+
 func seconds(list ...time.Duration) (out []time.Duration) {
 	for _, d := range list {
 		out = append(out, d*time.Second)

@@ -33,6 +33,29 @@ func (p *peer) open(ctx context.Context, rq request) (s *link.Stream, err error)
 	return s, err
 }
 
+// openEarly is open for an app that is not told whether its target answered. While a carrier works nobody has to wait for
+// the loop, which would add to the time of every connection: such a stream is like one that was opened a moment before.
+func (p *peer) openEarly(ctx context.Context, rq request) (*link.Stream, error) {
+	if l := p.live.Load(); l != nil {
+		s, err := l.client.Open(rq.target, rq.link())
+		if err == nil {
+			if l.quiet {
+				select {
+				case p.nudge <- struct{}{}:
+				default:
+				}
+			}
+			return s, nil
+		}
+	}
+	return p.open(ctx, rq) // the loop knows what to do, or to say
+}
+
+// link is how the link is to open what rq asks for.
+func (rq *request) link() link.OpenOptions {
+	return link.OpenOptions{Bulk: rq.options.Bulk, Hold: rq.options.Hold, Early: rq.early}
+}
+
 // opened is open on the loop.
 func (p *peer) opened(now time.Time, rq request) (*link.Stream, error) {
 	switch {
@@ -42,7 +65,7 @@ func (p *peer) opened(now time.Time, rq request) (*link.Stream, error) {
 		return nil, raceError(p.name, nil, "")
 	}
 	p.connect(now)
-	s, err := p.client.Open(rq.target, link.OpenOptions{Bulk: rq.options.Bulk, Hold: rq.options.Hold})
+	s, err := p.client.Open(rq.target, rq.link())
 	if err != nil {
 		return nil, openError(p.name, rq.target, err)
 	}

@@ -233,7 +233,7 @@ func TestManyStreams(t *testing.T) {
 		w.attached()
 		target := w.target(echo)
 		var wg sync.WaitGroup
-		all := make(chan struct{})
+		all, counted := make(chan struct{}), make(chan struct{})
 		var open atomic.Int64
 		for i := range n {
 			s := w.start(target)
@@ -243,7 +243,7 @@ func TestManyStreams(t *testing.T) {
 				if open.Add(1) == n {
 					close(all)
 				}
-				<-all
+				<-counted
 				w.exchange(s, string(word))
 				_ = s.CloseWrite()
 				if b, err := io.ReadAll(s); len(b) != 0 || err != nil {
@@ -256,6 +256,7 @@ func TestManyStreams(t *testing.T) {
 		if st := w.srv.Status()[0]; st.Status.Streams != n || len(st.Streams) != n {
 			t.Errorf("the status has %d streams and lists %d", st.Status.Streams, len(st.Streams))
 		}
+		close(counted)
 		wg.Wait()
 		synctest.Wait()
 		if a, b := w.srv.Status()[0].Status.Streams, w.client.Status().Streams; a+b != 0 {

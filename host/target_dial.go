@@ -76,6 +76,13 @@ type attempt struct {
 
 // race returns the first connection, or all failures in the order they came. No attempt outlives it.
 func (p *Policy) race(ctx context.Context, addrs []netip.AddrPort) (won net.Conn, failed []attempt) {
+	if len(addrs) == 1 {
+		one := p.connect(ctx, addrs[0])
+		if one.err != nil {
+			return nil, []attempt{one}
+		}
+		return one.conn, nil
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	results := make(chan attempt)
@@ -84,7 +91,8 @@ func (p *Policy) race(ctx context.Context, addrs []netip.AddrPort) (won net.Conn
 	running, due := 0, true
 	for len(addrs) > 0 || running > 0 {
 		if len(addrs) > 0 && due {
-			go p.connect(ctx, addrs[0], results)
+			addr := addrs[0]
+			go func() { results <- p.connect(ctx, addr) }()
 			addrs, due = addrs[1:], false
 			running++
 			next.Reset(attemptDelay)
@@ -112,16 +120,19 @@ func (p *Policy) race(ctx context.Context, addrs []netip.AddrPort) (won net.Conn
 	return won, failed
 }
 
-// connect makes one attempt and reports it.
-func (p *Policy) connect(ctx context.Context, addr netip.AddrPort, results chan<- attempt) {
+// connect makes one attempt.
+func (p *Policy) connect(ctx context.Context, addr netip.AddrPort) attempt {
 	dial := p.Connect
 	if dial == nil {
 		var d net.Dialer
 		d.SetMultipathTCP(false) // its sockets refuse options that links and targets rely on
+		if addr.Addr().IsLoopback() {
+			d.KeepAlive = -1 // who is on this machine cannot vanish without a word
+		}
 		dial = d.DialContext
 	}
 	conn, err := dial(ctx, "tcp", addr.String())
-	results <- attempt{addr, conn, err}
+	return attempt{addr, conn, err}
 }
 
 // attemptsFailed makes one error of all attempts. That this host could not try one at all comes first: that address may be

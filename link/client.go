@@ -183,6 +183,9 @@ type OpenOptions struct {
 	Bulk bool
 	// Hold is how long it survives without a carrier. Zero: the link's.
 	Hold time.Duration
+	// Early tells that the app most likely has bytes already. The OPEN goes with them: when ReadFrom finds none, or a moment
+	// later.
+	Early bool
 }
 
 // Open starts a stream to a target as the peer sees it, host:port. It does not wait: bytes written ride along with the
@@ -197,7 +200,11 @@ func (c *Client) Open(target string, o OpenOptions) (*Stream, error) {
 	}
 	c.mu.Lock()
 	now := c.now()
-	s, ok := c.core.Open(now, target, priority, o.Hold)
+	open := c.core.Open
+	if o.Early {
+		open = c.core.OpenEarly
+	}
+	s, ok := open(now, target, priority, o.Hold)
 	if !ok {
 		err := c.core.Err()
 		c.mu.Unlock()

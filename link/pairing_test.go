@@ -224,7 +224,7 @@ func testInviteIsUsedOnce(t *testing.T) {
 		t.Errorf("with no other invite: %v", err)
 	}
 	other := w.invite()
-	if _, err := w.pair(testKey(t), inv, "second"); codeOf(err) != PairWrongSecret {
+	if _, err := w.pair(testKey(t), inv, "second"); codeOf(err) != PairNoInvite {
 		t.Errorf("with another invite: %v", err)
 	}
 	if _, err := w.pair(testKey(t), other, "third"); err != nil {

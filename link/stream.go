@@ -229,7 +229,7 @@ func (st *Stream) writeErr() error {
 }
 
 // Accept tells the client, from the host, that the target answered.
-func (st *Stream) Accept() { st.step(func(core.Time) { st.s.Accept() }) }
+func (st *Stream) Accept() { st.step(func(now core.Time) { st.s.Accept(now) }) }
 
 // Refuse tells the client, from the host, that the target could not be reached. The stream is over then.
 func (st *Stream) Refuse(code Code) { st.step(func(core.Time) { st.s.Refuse(uint32(code)) }) }
@@ -400,7 +400,7 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 	waiter, _ := r.(interface{ WaitReadable() error })
 	var done int64
 	want := smallBuffer
-	flowing := false // the last read filled its buffer: most likely there is more
+	flowing := st.announce(r) // the last read filled its buffer: most likely there is more
 	for {
 		if waiter != nil && !flowing {
 			if err := waiter.WaitReadable(); err != nil {
@@ -430,6 +430,15 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 			return done, err
 		}
 	}
+}
+
+// announce sends an early stream on its way if r has nothing yet that could go with it, and says whether it has.
+func (st *Stream) announce(r io.Reader) (readable bool) {
+	if s, ok := r.(interface{ Readable() bool }); ok && s.Readable() {
+		return true
+	}
+	st.step(func(core.Time) { st.s.Announce() })
+	return false
 }
 
 // tail borrows room for bytes of the app, waiting until there is some.

@@ -181,6 +181,7 @@ func (c *copier) readEnded(d *direction) {
 	d.ended = true
 	fake := !real || d.back.hard
 	deaf := d.dropping
+	last := d.back.ended && !d.back.dropping // both are closed now, which says the end too
 	first := c.err
 	c.mu.Unlock()
 	if fake {
@@ -190,7 +191,7 @@ func (c *copier) readEnded(d *direction) {
 		c.abort(first)
 		return
 	}
-	if !deaf && !closeWrite(d.dst) {
+	if !deaf && !last && !closeWrite(d.dst) {
 		c.finish()
 		return
 	}

@@ -25,7 +25,11 @@ func (w *world) open() {
 		return
 	}
 	hold := []time.Duration{0, 0, 0, 5 * time.Second, 40 * time.Second}[w.t.n(5)]
-	s, ok := w.side[client].c.Open(w.now, "target:22", uint8(w.t.n(2)), hold)
+	open := w.side[client].c.Open
+	if w.t.n(2) == 1 {
+		open = w.side[client].c.OpenEarly
+	}
+	s, ok := open(w.now, "target:22", uint8(w.t.n(2)), hold)
 	if !ok {
 		return
 	}
@@ -169,7 +173,7 @@ func (w *world) finishApp(p *pair, i int) bool {
 	w.giveBack(p, i)
 	some := w.readApp(p, i, 1<<30)
 	if i == host && !p.s[host].accepted {
-		p.s[host].Accept()
+		p.s[host].Accept(w.now)
 	}
 	if err := p.s[i].WriteErr(); err != nil && !p.damaged[i] && !p.abandoned && !p.closed[i] {
 		w.fail("%s: stream %d: write error %v though nobody ended it", names[i], p.id, err)

@@ -395,3 +395,48 @@ func TestKeepNeverNamesTooMany(t *testing.T) {
 		}
 	}
 }
+
+func TestEarlyOpenWaitsForItsBytes(t *testing.T) {
+	r, k, _ := idle(t)
+	open := func() *Stream {
+		s, ok := r.c.OpenEarly(r.now, "t:1", 0, 0)
+		if !ok {
+			t.Fatal("no stream")
+		}
+		r.pump()
+		r.wantSaid(k, "")
+		return s
+	}
+	s := open()
+	r.write(s, 5)
+	r.wantSaid(k, "OPEN DATA")
+	r.seen(k)
+	open()
+	r.due(r.now + ackSmall)
+	r.wantSaid(k, "OPEN") // by itself: the app has nothing to say
+	r.seen(k)
+	s = open()
+	s.Announce()
+	r.pump()
+	r.wantSaid(k, "OPEN")
+	s.Announce()
+	r.pump()
+	r.wantSaid(k, "")
+}
+
+func TestOpenedWaitsForCompanyWhereNobodyWaitsForIt(t *testing.T) {
+	r := newRig(t, false)
+	k := r.carrier(frame.Active, 100*ms)
+	early, asks := r.open(k), r.open(k)
+	r.must(r.recv(k, data(early.ID, 0, 5)))
+	r.skip(r.now + sec)
+	r.took(k)
+	early.Accept(r.now)
+	r.pump()
+	r.wantSaid(k, "")
+	r.due(r.now + ackSmall)
+	r.wantSaid(k, "OPENED")
+	asks.Accept(r.now)
+	r.pump()
+	r.wantSaid(k, "OPENED")
+}

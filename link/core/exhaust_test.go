@@ -352,7 +352,7 @@ func (w *small) act(e byte, sc scenario) {
 	case 'h':
 		ho.CloseWrite()
 	case 'A':
-		ho.Accept()
+		ho.Accept(still)
 	case 'X':
 		quit(client)
 		quit(host)

@@ -105,7 +105,7 @@ func (w *world) appStep(op int) {
 	case op < 32:
 		w.closeApp(p, i)
 	case op < 33 && i == host && w.t.n(2) == 0:
-		p.s[host].Accept()
+		p.s[host].Accept(w.now)
 	case op < 33:
 		w.quitApp(p, i, w.t.n(2) == 0)
 	default:
@@ -256,7 +256,7 @@ func (w *world) settle() {
 func (w *world) settleAccepts() {
 	for _, p := range w.pairs {
 		if p.s[host] != nil && !p.damaged[host] {
-			p.s[host].Accept()
+			p.s[host].Accept(w.now)
 		}
 	}
 	for range 300 {

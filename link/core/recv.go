@@ -92,15 +92,20 @@ func (c *Core) ack(now Time, k *Carrier, f *frame.Frame) {
 	case f.Kind == frame.Ping:
 		delay = 0
 	}
-	if at := now + delay; k.ackAt == 0 || at < k.ackAt {
-		k.ackAt = at
-	}
+	k.ackBy(now + delay)
 	most := ackBytes + min(k.inRate.during(busyMachine), 2*ackBytes)
 	if c.lively {
 		most = frame.Max - frame.DataOverhead - controlRoom
 	}
 	if delay == 0 || k.recvBytes >= most || k.recvN-k.saidN >= maxUnsaid {
 		k.urge()
+	}
+}
+
+// ackBy sees that what waits for company is said at that time at the latest.
+func (k *Carrier) ackBy(at Time) {
+	if k.ackAt == 0 || at < k.ackAt {
+		k.ackAt = at
 	}
 }
 

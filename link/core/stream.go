@@ -115,20 +115,49 @@ func (c *Core) newStream(id uint64, target string, priority uint8, hold time.Dur
 
 // Open starts a stream on the client. hold: how long it survives without a carrier, zero for the link's.
 func (c *Core) Open(now Time, target string, priority uint8, hold time.Duration) (*Stream, bool) {
+	s, ok := c.open(target, priority, hold)
+	if ok {
+		s.say(sayOpen)
+	}
+	return s, ok
+}
+
+// OpenEarly is Open for an app that most likely has bytes already: its OPEN goes with them, or soon by itself.
+func (c *Core) OpenEarly(now Time, target string, priority uint8, hold time.Duration) (*Stream, bool) {
+	s, ok := c.open(target, priority, hold)
+	if ok {
+		s.saySoon(now, sayOpen)
+	}
+	return s, ok
+}
+
+func (c *Core) open(target string, priority uint8, hold time.Duration) (*Stream, bool) {
 	if c.err != nil || !c.cfg.Account.AddStream() {
 		return nil, false
 	}
 	c.lastID++
 	s := c.newStream(c.lastID, target, priority, hold)
 	c.opened = true
-	s.say(sayOpen)
 	return s, true
 }
 
-// Accept says, on the host, that the target has answered.
-func (s *Stream) Accept() {
-	if !s.accepted && !s.retired && s.ended == open {
-		s.accepted = true
+// Announce has an early OPEN said now: the app has no bytes yet.
+func (s *Stream) Announce() {
+	if k := s.c.tx(); k != nil && k.say[s.ID]&sayOpen != 0 {
+		k.urge()
+	}
+}
+
+// Accept says, on the host, that the target has answered. A client whose bytes have come already does not wait for that word:
+// it goes with what else there is to say.
+func (s *Stream) Accept(now Time) {
+	if s.accepted || s.retired || s.ended != open {
+		return
+	}
+	s.accepted = true
+	if s.in.next > 0 {
+		s.saySoon(now, sayOpened)
+	} else {
 		s.say(sayOpened)
 	}
 }
@@ -174,6 +203,18 @@ func (s *Stream) say(b bits) {
 			o.urge()
 		}
 	}
+}
+
+// saySoon has values of s said with what else goes, after ackSmall at the latest. Where nobody sends, or who sends is in doubt,
+// it is said at once.
+func (s *Stream) saySoon(now Time, b bits) {
+	k := s.c.tx()
+	if k == nil || k.doubtful() {
+		s.say(b)
+		return
+	}
+	k.tell(s.ID, b)
+	k.ackBy(now + ackSmall)
 }
 
 func (c *Core) sayRacing(id uint64, b bits) {
