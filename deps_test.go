@@ -16,16 +16,18 @@ import (
 // ours is a statement of policy: the packages of this module and what of this module each may import. docs/ARCHITECTURE.md
 // says the same in words. Who adds an edge here gives a reason in the commit.
 var ours = map[string][]string{
-	"dialer/route":        {},
-	"state/identity":      {},
-	"internal/pipe":       {"internal/sock"},
-	"internal/sock":       {},
-	"testenv":             {},
-	"testenv/streamcheck": {},
-	"testenv/bench":       {},
-	"testenv/netns":       {},
+	"dialer/route":            {},
+	"state/identity":          {},
+	"internal/pipe":           {"internal/sock"},
+	"internal/sock":           {},
+	"testenv":                 {},
+	"testenv/streamcheck":     {},
+	"testenv/streamcheck/cmd": {"testenv/streamcheck"},
+	"testenv/bench":           {},
+	"testenv/netns":           {},
 	"testenv/lab": { // the whole product in a world
-		"dialer", "dialer/route", "host", "link", "proxy", "state/identity", "testenv", "testenv/streamcheck",
+		"control", "dialer", "dialer/route", "host", "internal/sock", "link", "proxy", "state/identity", "testenv",
+		"testenv/netns", "testenv/streamcheck",
 	},
 	"control":              {},
 	"link/frame":           {},

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// verbs is what both worlds understand.
+// verbs is what all worlds understand.
 type verbs interface {
 	SetDelay(time.Duration)
 	SetRate(int64)
@@ -18,6 +18,7 @@ type verbs interface {
 	Heal()
 	CutAfter(up bool, n int64)
 	Reset()
+	Fin()
 	Refuse(on bool) error
 	Hang(on bool)
 	Live() int

@@ -79,7 +79,7 @@ func SOCKS5(c net.Conn, target, user string) error {
 		return &ProxyError{Code: int(chosen[1]), Text: "to the choice of method"}
 	}
 	if user != "" {
-		answer, err := ask(c, append(append([]byte{1, byte(len(user))}, user...), 1, 0), 2)
+		answer, err := ask(c, append(append([]byte{1, byte(len(user))}, user...), 0), 2)
 		if err != nil {
 			return err
 		}
