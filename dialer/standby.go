@@ -69,6 +69,9 @@ func (p *peer) tendCarriers(now time.Time, st link.Status, wake *alarm) {
 	if !p.configured(in.Name) && p.leave(now, st, in, wake) {
 		return
 	}
+	if in.Suspect {
+		return // whoever else is attached is about to take over
+	}
 	wanted := p.wantStandby(now, st, in, wake)
 	p.sortOut(st, in, wanted)
 	if wanted && p.standby == 0 {

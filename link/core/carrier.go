@@ -45,6 +45,7 @@ type Carrier struct {
 	// Control that is a value, not a queue.
 	switchDue   bool
 	served      uint64 // epoch in which this side last began to send on it
+	left        Time   // when it last stopped; 0: never
 	drainDue    uint64 // epoch of a DRAIN to send
 	draining    uint64 // epoch in which this side left it
 	drainAt     Time

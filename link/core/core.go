@@ -390,6 +390,7 @@ func (c *Core) adopt(now Time, old, k *Carrier, planned bool, reason string) {
 	rec := SwitchRecord{At: now, To: k.gen, Planned: planned, Reason: reason}
 	if old != nil && old != k {
 		rec.From, rec.UnseenFrom = old.gen, old.unseen
+		old.left = now
 	}
 	c.named = k.gen
 	k.draining, k.drainDue, k.peerDrained, k.served = 0, 0, false, c.epoch

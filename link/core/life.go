@@ -81,6 +81,14 @@ func (k *Carrier) silentAt(n int) (Time, bool) {
 	return max(since+time.Duration(n)*b, k.lastRecv+time.Duration(n)*quiet), true
 }
 
+// holed is when k is taken to have a hole: where another carrier can take copies, which costs little, as soon as SEEN is late.
+func (k *Carrier) holed() (Time, bool) {
+	if k.c.tx() == k && k.c.other(k) != nil {
+		return k.holeAt(1, 0)
+	}
+	return k.holeAt(4, holeSuspect)
+}
+
 // holeAt is when the oldest un-SEEN frame will be so old that bytes which do arrive no longer excuse it.
 func (k *Carrier) holeAt(n int, least time.Duration) (Time, bool) {
 	e, since, ok := k.oldest()
@@ -98,7 +106,7 @@ func (c *Core) watch(now Time, k *Carrier) {
 	if at, ok := k.silentAt(1); reached(now, at, ok) {
 		k.suspect = true
 	}
-	if at, ok := k.holeAt(4, holeSuspect); reached(now, at, ok) {
+	if at, ok := k.holed(); reached(now, at, ok) {
 		k.hole = true
 	}
 	if k.doubtful() && !was {
@@ -147,6 +155,18 @@ func (c *Core) doubt(now Time, k *Carrier) {
 	if o := c.other(k); o != nil {
 		k.hedge(o)
 	}
+}
+
+// cameOn tells the host that something new came on k. If that is not the carrier it sends on, and not what is left of the one
+// before, the client is in doubt of that one: then so is the host, whose answer would else be lost first and be late by
+// another B. A SEEN ends that.
+func (c *Core) cameOn(now Time, k *Carrier) {
+	tx := c.tx()
+	if c.cfg.Client || tx == nil || tx == k || tx.doubtful() || k.left != 0 && now < k.left+rollbackTime {
+		return
+	}
+	tx.hole = true
+	c.doubt(now, tx)
 }
 
 // ask plans PINGs.
@@ -288,7 +308,7 @@ func (k *Carrier) wake(now Time, sooner func(Time, bool)) {
 	sooner(c.retireAt(k))
 	at, ok := k.silentAt(1)
 	sooner(at, ok && !k.suspect)
-	at, ok = k.holeAt(4, holeSuspect)
+	at, ok = k.holed()
 	sooner(at, ok && !k.hole)
 	if !k.doubtful() || !c.cfg.Client || c.other(k) == nil {
 		return

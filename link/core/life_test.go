@@ -1,6 +1,7 @@
 package core
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -223,8 +224,8 @@ func TestAloneIsNeverClosed(t *testing.T) {
 
 func TestHole(t *testing.T) {
 	for _, test := range []struct{ handshake, suspect, leave time.Duration }{
-		{100 * ms, 2 * sec, 10 * sec}, // 4 B = 1.2 s, 8 B = 2.4 s
-		{1 * sec, 10 * sec, 20 * sec}, // B = 2.5 s
+		{100 * ms, 300 * ms, 10 * sec}, // B, and 8 B = 2.4 s
+		{1 * sec, 2500 * ms, 20 * sec}, // B = 2.5 s
 	} {
 		r, k, o, s := pair2(t)
 		k.rtt = rtt{}
@@ -235,6 +236,9 @@ func TestHole(t *testing.T) {
 			for r.now+50*ms < until {
 				r.skip(r.now + 50*ms)
 				r.c.Arrived(r.now, k, 1)
+				if _, _, asked := o.oldest(); asked && k.hole {
+					r.seen(o)
+				}
 			}
 			r.skip(until)
 		}
@@ -256,6 +260,61 @@ func TestHole(t *testing.T) {
 		if r.c.tx() != o {
 			t.Fatalf("%v: not left", test)
 		}
+	}
+}
+
+// TestHoleAlone: where nobody could take copies, doubt means a race, for which there is more time.
+func TestHoleAlone(t *testing.T) {
+	for _, test := range []struct{ handshake, suspect time.Duration }{
+		{100 * ms, 2 * sec}, // 4 B = 1.2 s
+		{1 * sec, 10 * sec}, // B = 2.5 s
+	} {
+		r, k, s := idle(t)
+		k.rtt = rtt{}
+		k.rtt.sample(r.now, test.handshake)
+		r.write(s, 1)
+		start := r.now
+		for _, until := range []Time{start + test.suspect - 1, start + test.suspect} {
+			for r.now+50*ms < until {
+				r.skip(r.now + 50*ms)
+				r.c.Arrived(r.now, k, 1)
+			}
+			r.skip(until)
+			if k.hole != (until == start+test.suspect) || k.suspect {
+				t.Fatalf("%v: %v after the write: hole %v, suspect %v", test, r.now-start, k.hole, k.suspect)
+			}
+		}
+	}
+}
+
+// TestHostDoubtsWithItsClient: what comes on the standby first tells the host that its own answers may be lost.
+func TestHostDoubtsWithItsClient(t *testing.T) {
+	r := newRig(t, false)
+	k := r.carrier(frame.Active, 100*ms)
+	s := r.open(k)
+	o := r.carrier(frame.Standby, 100*ms)
+	r.skip(sec)
+	r.took(k)
+	r.took(o)
+	r.must(r.recv(o, data(s.ID, 0, 1)))
+	if !k.doubtful() || o.doubtful() {
+		t.Fatal("the host does not doubt what its client doubts")
+	}
+	r.took(k)
+	r.took(o)
+	r.write(s, 1)
+	if a, b := kinds(r.took(k)), kinds(r.took(o)); !strings.Contains(a, "DATA") || !strings.Contains(b, "DATA") {
+		t.Fatalf("the answer went as %q and %q", a, b)
+	}
+	r.seen(k)
+	if k.doubtful() {
+		t.Fatal("a SEEN did not end the doubt")
+	}
+	// What is left of a carrier that the link has moved off says nothing.
+	r.must(r.recv(o, frame.Frame{Kind: frame.Switch, Epoch: r.c.epoch + 1, Gen: o.gen, Planned: true, Keep: frame.Keep{Below: 1}}))
+	r.must(r.recv(k, data(s.ID, 1, 1)))
+	if o.doubtful() {
+		t.Fatal("bytes that were on their way made the host doubt the new carrier")
 	}
 }
 

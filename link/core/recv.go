@@ -171,7 +171,7 @@ func (c *Core) recvStream(now Time, k *Carrier, f *frame.Frame) error {
 	}
 	s := c.streams[f.Stream]
 	if s == nil {
-		return c.recvStray(k, f)
+		return c.recvStray(now, k, f)
 	}
 	switch f.Kind {
 	case frame.Opened:
@@ -199,7 +199,7 @@ func (c *Core) recvStream(now Time, k *Carrier, f *frame.Frame) error {
 }
 
 // recvStray takes a frame of a stream that is not live: one to open, one that is over, or a breach.
-func (c *Core) recvStray(k *Carrier, f *frame.Frame) error {
+func (c *Core) recvStray(now Time, k *Carrier, f *frame.Frame) error {
 	known := f.Stream <= c.lastID
 	if !c.cfg.Client {
 		known = c.seen.has(f.Stream)
@@ -208,7 +208,7 @@ func (c *Core) recvStray(k *Carrier, f *frame.Frame) error {
 		if c.cfg.Client {
 			return protocol("frame of stream %d, which was never opened", f.Stream)
 		}
-		return c.recvNew(k, f)
+		return c.recvNew(now, k, f)
 	}
 	switch f.Kind {
 	case frame.Gone, frame.State, frame.Opened:
@@ -237,7 +237,7 @@ const maxTurnedAway = 1024
 const maxGone = 32 << 10
 
 // recvNew takes the first frame of a stream on the host.
-func (c *Core) recvNew(k *Carrier, f *frame.Frame) error {
+func (c *Core) recvNew(now Time, k *Carrier, f *frame.Frame) error {
 	switch f.Kind {
 	case frame.Open, frame.Reset:
 	case frame.Gone:
@@ -254,6 +254,7 @@ func (c *Core) recvNew(k *Carrier, f *frame.Frame) error {
 		return nil
 	}
 	c.opened = true
+	c.cameOn(now, k)
 	s := c.newStream(f.Stream, f.Target, f.Priority, f.Hold)
 	if !c.cfg.Account.AddStream() {
 		c.turnedAway++
@@ -290,6 +291,7 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 		}
 		if n := s.in.next - before; n > 0 {
 			s.c.counts.BytesIn += n
+			s.c.cameOn(now, k)
 			s.c.lastByte = now
 			s.taken.add(now, int(n))
 			s.converse(now, len(f.Data))
