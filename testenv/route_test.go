@@ -219,6 +219,31 @@ func TestOutagesByTheClock(t *testing.T) {
 	}
 }
 
+func TestOutagesHaveTheirShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, share := range []float64{0.05, 0.5, 0.9} {
+			w := NewWorld(4)
+			r := w.Link("a", "b")
+			r.Outages(share, 3*sec)
+			start := time.Now()
+			w.mu.Lock()
+			r.up.out.clear(start.Add(3 * time.Hour))
+			var silent time.Duration
+			for _, o := range r.up.out.list {
+				silent += o.to.Sub(o.from)
+				if d := o.to.Sub(o.from); d < 1500*ms || d > 4500*ms {
+					t.Errorf("an outage of %v", d)
+				}
+			}
+			got := silent.Seconds() / r.up.out.until.Sub(start).Seconds()
+			w.mu.Unlock()
+			if got < 0.93*share || got > 1.07*share {
+				t.Errorf("silent for %.3f of the time, want %g", got, share)
+			}
+		}
+	})
+}
+
 func TestOutageIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewWorld(3)

@@ -163,6 +163,57 @@ func TestWorldRoutes(t *testing.T) {
 	})
 }
 
+// TestWorldLinksHaveADirection: up is from the network that was named first, whoever dials.
+func TestWorldLinksHaveADirection(t *testing.T) {
+	inWorld(t, func(t *testing.T, p *places) {
+		link := p.w.Link("office", "home") // the one named home, office before
+		link.SetDelays(10*ms, 100*ms)
+		ln, err := p.laptop.Listen(t.Context(), "tcp", ":22")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ln.Close()
+		start := time.Now()
+		near, err := p.devbox.Dial(t.Context(), "tcp", "192.168.1.23:22")
+		if err != nil || time.Since(start) != 110*ms {
+			t.Fatalf("Dial: %v after %v", err, time.Since(start))
+		}
+		defer near.Close()
+		far, err := ln.Accept()
+		if err != nil || time.Since(start) != 210*ms {
+			t.Fatalf("Accept: %v after %v", err, time.Since(start))
+		}
+		defer far.Close()
+		if got := far.RemoteAddr().(*net.TCPAddr).IP.String(); got != "198.51.100.7" {
+			t.Errorf("accepted from %s", got)
+		}
+		for _, c := range []struct {
+			from, to net.Conn
+			want     time.Duration
+		}{{near, far, 100 * ms}, {far, near, 10 * ms}} {
+			start := time.Now()
+			write(t, c.from, "x")
+			if _, err := io.ReadFull(c.to, make([]byte, 1)); err != nil || time.Since(start) != c.want {
+				t.Errorf("%v after %v, want %v", err, time.Since(start), c.want)
+			}
+		}
+		if up, down := link.Bytes(); up != 1 || down != 1 {
+			t.Errorf("Bytes() = %d, %d", up, down)
+		}
+		link.BlackHole(true, false)
+		write(t, near, "down passes")
+		if _, err := io.ReadFull(far, make([]byte, 11)); err != nil {
+			t.Error(err)
+		}
+		mute(t, far) // nothing from the laptop
+		link.CutAfter(false, 1)
+		write(t, near, "xy")
+		if n, err := io.Copy(io.Discard, far); n != 1 || !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	})
+}
+
 func TestWorldDialsThatFail(t *testing.T) {
 	inWorld(t, func(t *testing.T, p *places) {
 		p.wantDial(t, "198.51.100.7:81", syscall.ECONNREFUSED, 20*ms)
@@ -200,6 +251,50 @@ func TestWorldInterfaceDownAndUp(t *testing.T) {
 		wantTrip(t, c, 20*ms)
 		if up, network, addrs := p.wlan.State(); !up || network != "home" || len(addrs) != 2 {
 			t.Errorf("State() = %v, %s, %v", up, network, addrs)
+		}
+	})
+}
+
+func TestWorldSilenceTakesWhatIsUnderWay(t *testing.T) {
+	inWorld(t, func(t *testing.T, p *places) {
+		c := p.dial(t, devboxAddr)
+		trip(t, c)
+		write(t, c, "under way")
+		time.Sleep(5 * ms)
+		p.wlan.Up(false)
+		p.w.Link("home", "office").Heal() // heals the link, which is not what is broken
+		time.Sleep(time.Minute)
+		if up, _ := p.w.Link("home", "office").Bytes(); up != 4 {
+			t.Errorf("%d bytes arrived, want the 4 before", up)
+		}
+		write(t, c, ", later")
+		c.CloseWrite()
+		p.w.Link("home", "office").Heal()
+		c.SetReadDeadline(time.Now().Add(time.Minute))
+		if n, err := c.Read(make([]byte, 1)); !isTimeout(err) {
+			t.Errorf("Read = %d, %v, want silence", n, err)
+		}
+		c.SetReadDeadline(time.Time{})
+		start := time.Now()
+		p.wlan.Up(true)
+		same(t, reads(c, start)(), outcome{"under way, later", nil, 20 * ms}, outcome{"", io.EOF, 20 * ms})
+
+		c = p.dial(t, devboxAddr)
+		p.wlan.Up(false)
+		p.w.Link("home", "office").Heal()
+		c.CloseWrite() // the first thing that is sent in silence
+		time.AfterFunc(time.Minute, func() { p.wlan.Up(true) })
+		same(t, reads(c, time.Now())(), outcome{"", io.EOF, time.Minute + 20*ms})
+
+		c = p.dial(t, devboxAddr)
+		p.wlan.Up(false)
+		p.w.Link("home", "office").Heal()
+		write(t, c, "x")
+		time.AfterFunc(time.Minute, func() { p.wlan.Up(true) })
+		c.SetReadDeadline(time.Now().Add(time.Hour))
+		start = time.Now()
+		if _, err := c.Read(make([]byte, 1)); err != nil || time.Since(start) != time.Minute+20*ms {
+			t.Errorf("Read: %v after %v", err, time.Since(start))
 		}
 	})
 }

@@ -113,7 +113,7 @@ func (w *Way) Rate() float64 {
 	return float64(w.Verified) / w.Last.Seconds()
 }
 
-// Intact says that both directions are.
+// Intact says that both directions are, as far as is known: see [Report.Merge].
 func (r *Report) Intact() bool { return r.Up.Intact() && r.Down.Intact() }
 
 // Whole says that both directions are: the run went as planned.
@@ -205,6 +205,9 @@ func (r *Report) String() string {
 }
 
 func (w *Way) String() string {
+	if w.End == EndClean && w.Sent == 0 && w.Intact() {
+		return "nothing"
+	}
 	if w.End == EndUnknown {
 		return fmt.Sprintf("sent %d B; the other end has not reported", w.Sent)
 	}
