@@ -134,8 +134,8 @@ func TestPathDelay(t *testing.T) {
 	const d = 10 * ms
 	p := newPath(t, echoServer(t))
 	p.SetDelay(d)
-	c := dialPath(t, p)
 	start := time.Now()
+	c := dialPath(t, p)
 	write(t, c, "first")
 	expect(t, c, "first")
 	if took := time.Since(start); took < 4*d-lump {

@@ -71,7 +71,11 @@ func planted(key uint64, total int64, plant func([]byte) []byte) []byte {
 
 func TestPlantedFaultsAreRecognised(t *testing.T) {
 	const total = 4000
-	for seed := range uint64(1500) {
+	seeds := uint64(1500)
+	if testing.Short() {
+		seeds = 150
+	}
+	for seed := range seeds {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		key, other := keys(seed)
 		from := 100 + rnd.IntN(1500)
