@@ -26,7 +26,10 @@ type Result struct {
 	Longest  time.Duration
 	Switches int
 	Dials    int
-	Faults   []string // why the run has failed; empty: it has not
+	Faults   []string // what is wrong whatever the clock says: bytes, ends, what could not be done
+	Late     []string // what took too long or came out otherwise: where time is real, a busy machine may be the reason
+	Tries    int      // runs that it took
+	World    string   // what is to be known of the world
 	Trace    []string
 	Timeline Timeline
 }
@@ -35,6 +38,7 @@ type Result struct {
 type Figure struct {
 	Check
 	Event  string // what it is about; "" for the whole run
+	Key    string // the same for all runners
 	Values []float64
 	Median float64
 	Worst  float64
@@ -98,8 +102,9 @@ func (p *player) judge() *Result {
 // figures measures every check and returns the apps whose connection may be reset.
 func (p *player) figures(r *Result) (mayReset map[string]bool) {
 	mayReset = map[string]bool{}
+	nth := map[string]int{} // events of the same text
 	add := func(c Check, event string, all []Check, list []window) {
-		f := Figure{Check: c, Event: event}
+		f := Figure{Check: c, Event: event, Key: fmt.Sprintf("%s %d %s", event, nth[event], c)}
 		f.expected = slices.ContainsFunc(all, func(o Check) bool { return !o.Goal && o.Measure == c.Measure && o.App == c.App })
 		for _, w := range list {
 			if c.Measure == Reset {
@@ -112,6 +117,7 @@ func (p *player) figures(r *Result) (mayReset map[string]bool) {
 		r.Figures = append(r.Figures, f)
 	}
 	for i, e := range p.sc.Events {
+		nth[e.Text]++
 		for _, c := range e.Checks {
 			list := slices.DeleteFunc(slices.Clone(p.windows), func(w window) bool { return w.event != i })
 			add(c, e.Text, e.Checks, list)
@@ -153,9 +159,9 @@ func (f *Figure) settle(r *Result) {
 	}
 	switch {
 	case !f.Goal && !holds(f.Worst, f.Limit):
-		r.Faults = append(r.Faults, fmt.Sprintf("%s: expected %s, got %s", where, f.Check, got))
+		r.Late = append(r.Late, fmt.Sprintf("%s: expected %s, got %s", where, f.Check, got))
 	case f.Goal && f.Measure == Stall && !f.expected && f.Worst > failFactor*f.Limit:
-		r.Faults = append(r.Faults, fmt.Sprintf("%s: %s, over %d times the goal %s", where, got, failFactor, f.Check))
+		r.Late = append(r.Late, fmt.Sprintf("%s: %s, over %d times the goal %s", where, got, failFactor, f.Check))
 	}
 }
 
@@ -391,6 +397,9 @@ func (s *Series) add(other []int64) {
 	}
 }
 
+// Problems is why the run has failed; empty: it has not.
+func (r *Result) Problems() []string { return append(slices.Clone(r.Faults), r.Late...) }
+
 // Summary is the result in a few lines.
 func (r *Result) Summary() string {
 	var b strings.Builder
@@ -416,7 +425,7 @@ func (r *Result) Summary() string {
 		}
 		fmt.Fprintf(&b, "\n  %-34s %-32s %s %s", f.Event, f.Check, got, mark)
 	}
-	for _, f := range r.Faults {
+	for _, f := range r.Problems() {
 		fmt.Fprintf(&b, "\n  FAULT %s", f)
 	}
 	return b.String()

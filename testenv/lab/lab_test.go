@@ -1,18 +1,96 @@
 package lab
 
 import (
+	"cmp"
+	"errors"
 	"flag"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"linkproxy/testenv/netns"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// together is how many scenarios run at a time where time is the clock's: most of it they wait.
+const (
+	together     = 6
+	togetherLong = 3 // with full loads among them, and figures that are published
+)
+
+func TestMain(m *testing.M) {
+	netns.Main()
+	flag.Parse()
+	n := together
+	if *all {
+		n = togetherLong
+	}
+	_ = flag.Set("test.parallel", strconv.Itoa(n)) // the flag is there, and takes numbers
+	code := m.Run()
+	if err := goleak.Find(); code == 0 && err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	if *out != "" {
+		if err := writeReport(*out); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// results are those of all runs so far.
+var results struct {
+	sync.Mutex
+	list []*Result
+}
+
+func writeReport(path string) error {
+	all := map[string]map[Runner]*Scenario{}
+	files, err := filepath.Glob("scenarios/*.txt")
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		name := strings.TrimSuffix(filepath.Base(f), ".txt")
+		if *only != "" && *only != name {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		all[name] = map[Runner]*Scenario{}
+		for _, r := range Runners {
+			if all[name][r], err = Parse(name, string(text), r); err != nil {
+				return err
+			}
+		}
+	}
+	results.Lock()
+	defer results.Unlock()
+	slices.SortStableFunc(results.list, func(a, b *Result) int {
+		return cmp.Or(slices.Index(Runners, a.Runner)-slices.Index(Runners, b.Runner), slices.Index(Baselines, a.Baseline)-slices.Index(Baselines, b.Baseline))
+	})
+	return WriteReport(path, all, results.list)
+}
+
+var (
+	tell = flag.Bool("tell", false, "tell what the client decided")
+	all  = flag.Bool("lab.all", false, "play the long scenarios, too")
+	only = flag.String("lab.scenario", "", "play this one only, long or not")
+	out  = flag.String("lab.report", "", "write a report to this file")
+)
 
 // names lists the scenarios.
 func names(t testing.TB) (list []string) {
@@ -27,6 +105,7 @@ func names(t testing.TB) (list []string) {
 	return list
 }
 
+// load reads a scenario as a runner plays it.
 func load(t testing.TB, name string, r Runner) *Scenario {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("scenarios", name+".txt"))
@@ -40,16 +119,26 @@ func load(t testing.TB, name string, r Runner) *Scenario {
 	return sc
 }
 
-func TestSim(t *testing.T) {
+// each runs play for each scenario that is to be played.
+func each(t *testing.T, r Runner, play func(t *testing.T, sc *Scenario)) {
 	for _, name := range names(t) {
-		sc := load(t, name, Sim)
+		sc := load(t, name, r)
 		t.Run(name, func(t *testing.T) {
-			if sc.Skip != "" {
+			switch {
+			case *only != "" && *only != name:
+				t.Skip("not asked for")
+			case sc.Skip != "":
 				t.Skip(sc.Skip)
+			case sc.Long && !*all && *only == "":
+				t.Skip("long: make lab plays it")
 			}
-			report(t, playSim(t, sc))
+			play(t, sc)
 		})
 	}
+}
+
+func TestSim(t *testing.T) {
+	each(t, Sim, func(t *testing.T, sc *Scenario) { report(t, playSim(t, sc)) })
 }
 
 func playSim(t *testing.T, sc *Scenario) (r *Result) {
@@ -68,14 +157,125 @@ func playSim(t *testing.T, sc *Scenario) (r *Result) {
 	return r
 }
 
-var tell = flag.Bool("tell", false, "tell what the client decided")
+func TestLoopback(t *testing.T) {
+	each(t, Loopback, func(t *testing.T, sc *Scenario) {
+		t.Parallel()
+		report(t, again(t, func() *Result {
+			w, err := newPackages(sc, &loopback{}, t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return playReal(t, sc, Loopback, w)
+		}))
+	})
+}
+
+// tries is how often a scenario is played that only time speaks against: a machine that is busy otherwise stalls everything.
+const tries = 3
+
+// again plays until nothing is late.
+func again(t *testing.T, play func() *Result) (r *Result) {
+	for n := 1; ; n++ {
+		r = play()
+		r.Tries = n
+		if len(r.Faults) > 0 || len(r.Late) == 0 || n == tries {
+			return r
+		}
+		t.Logf("once more, as it was late:\n%s", r.Summary())
+	}
+}
+
+func playReal(t *testing.T, sc *Scenario, r Runner, w World) *Result {
+	began := time.Now()
+	res := Play(t.Context(), sc, r, w)
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+	res.Took = time.Since(began)
+	return res
+}
+
+func TestNetNS(t *testing.T) {
+	if err := netns.Supported(); err != nil {
+		cannot(t, err)
+	}
+	exe := program(t)
+	each(t, NetNS, func(t *testing.T, sc *Scenario) {
+		t.Parallel()
+		report(t, again(t, func() *Result {
+			w, err := newProduct(t.Context(), sc, exe, shortDir(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := playReal(t, sc, NetNS, w)
+			if c, ok := w.(interface{ congestion() string }); ok {
+				r.World = c.congestion()
+			}
+			return r
+		}))
+		if !sc.Compare || !*all && *only == "" {
+			return
+		}
+		for _, name := range Baselines {
+			w, err := newBaseline(t.Context(), sc, name, shortDir(t))
+			if errors.Is(err, ErrCannot) {
+				cannot(t, err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := playReal(t, sc, NetNS, w)
+			r.Baseline = name
+			keep(r)
+			t.Log(r.Summary())
+		}
+	})
+}
+
+// cannot skips, or fails where everything must run.
+func cannot(t *testing.T, err error) {
+	t.Helper()
+	if os.Getenv("LINKPROXY_STRICT") == "1" {
+		t.Fatalf("LINKPROXY_STRICT is set, and %v", err)
+	}
+	t.Skip(err)
+}
+
+// program builds linkproxy.
+func program(t *testing.T) string {
+	t.Helper()
+	exe := filepath.Join(t.TempDir(), "linkproxy")
+	out, err := exec.Command("go", "build", "-o", exe, "linkproxy/cmd/linkproxy").CombinedOutput()
+	if err != nil {
+		t.Fatalf("building linkproxy: %v\n%s", err, out)
+	}
+	return exe
+}
+
+// shortDir is a folder whose name leaves room for that of a socket.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) }) // what a test leaves in the folder for temporary files is no fault of the product
+	return dir
+}
+
+func keep(r *Result) {
+	results.Lock()
+	defer results.Unlock()
+	results.list = append(results.list, r)
+}
 
 func report(t *testing.T, r *Result) {
+	keep(r)
 	t.Log(r.Summary())
 	if *tell {
 		t.Log(strings.Join(r.Trace, "\n"))
 	}
-	for _, f := range r.Faults {
+	for _, f := range r.Problems() {
 		t.Error(f)
 	}
 }

@@ -78,9 +78,10 @@ func (m *memory) policy() host.Policy {
 	}
 }
 
-func (m *memory) down(w way, on bool) {
+func (m *memory) down(w way, on bool) error {
 	w.BlackHole(on, on)
 	w.(*memoryWay).Unreachable(on)
+	return nil
 }
 
 func (m *memory) close() error {

@@ -53,7 +53,7 @@ type edges interface {
 	target() (net.Listener, error)
 	policy() host.Policy
 	// down takes the client's interface of a link away, or gives it back.
-	down(w way, on bool)
+	down(w way, on bool) error
 	close() error
 }
 
@@ -365,7 +365,7 @@ func fault(e edges, y way, a Act, n int) error {
 	case "refuse", "accept":
 		return y.Refuse(a.Verb == "refuse")
 	case "down", "up":
-		e.down(y, a.Verb == "down")
+		return e.down(y, a.Verb == "down")
 	case "rate":
 		y.SetRate(a.Rate / 8)
 	case "rtt":
@@ -403,8 +403,7 @@ func chosen(on bool, n int64) int {
 func (w *packages) use(ctx context.Context, name string) error {
 	w.mu.Lock()
 	if name == "next" {
-		i := slices.IndexFunc(w.sc.Links, func(l Link) bool { return l.Name == w.in })
-		name = w.sc.Links[(max(i, 0)+1)%len(w.sc.Links)].Name
+		name = nextLink(w.sc, w.in)
 	}
 	w.in = name
 	i := slices.IndexFunc(w.sc.Links, func(l Link) bool { return l.Name == name })
@@ -416,6 +415,12 @@ func (w *packages) use(ctx context.Context, name string) error {
 		}
 	})
 	return nil
+}
+
+// nextLink is the link behind one in the order of the scenario.
+func nextLink(sc *Scenario, in string) string {
+	i := slices.IndexFunc(sc.Links, func(l Link) bool { return l.Name == in })
+	return sc.Links[(max(i, 0)+1)%len(sc.Links)].Name
 }
 
 func (w *packages) processAct(a Act) error {

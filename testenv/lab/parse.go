@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -553,10 +552,4 @@ func (p *parser) appNames() (list []string) {
 
 func keys[V any](m map[string]V) string {
 	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
-}
-
-// IsParseError says whether err tells of a fault in a file.
-func IsParseError(err error) bool {
-	var e *ParseError
-	return errors.As(err, &e)
 }

@@ -2,10 +2,13 @@ package lab
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"net"
 	"regexp"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -126,7 +129,15 @@ func (c *recorded) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.r.note(n)
 	}
-	return n, err
+	return n, trueEnd(c.Conn, err)
+}
+
+// trueEnd finds the resets among the ends: a kernel tells of a reset once, and if a write was told, a read sees an end.
+func trueEnd(c net.Conn, err error) error {
+	if errors.Is(err, io.EOF) && wasReset(c) {
+		return syscall.ECONNRESET
+	}
+	return err
 }
 
 // CloseWrite passes a half-close on.
@@ -166,5 +177,5 @@ func (c *arriving) Read(p []byte) (int, error) {
 			c.r.note(n)
 		}
 	}
-	return n, err
+	return n, trueEnd(c.Conn, err)
 }

@@ -55,3 +55,6 @@ func (c Counts) sum() (n int64) {
 func bucketOf(end time.Duration) time.Duration {
 	return max(50*time.Millisecond, (end / 600).Round(time.Millisecond))
 }
+
+// Baselines are what the same events are played to, for comparison: neither knows more than the first link.
+var Baselines = []string{"ssh -L", "TCP"}
