@@ -140,14 +140,24 @@ func (c *Client) Connect(ctx context.Context, target string) (net.Conn, error) {
 // asked is a connection on which the answer to CONNECT comes first, then the stream's bytes in pieces.
 type asked struct {
 	net.Conn
-	r    *bufio.Reader
-	once sync.Once
-	left int // bytes of the running piece
-	err  error
+	r       *bufio.Reader
+	once    sync.Once
+	refusal error // set once
+	left    int   // bytes of the running piece
+	err     error
+}
+
+// WaitOpened returns when the target has answered: nil, or why there is no stream. It may be called beside Read; the end of the
+// connection ends it.
+func (a *asked) WaitOpened(context.Context) error {
+	a.once.Do(a.answered)
+	return a.refusal
 }
 
 func (a *asked) Read(p []byte) (int, error) {
-	a.once.Do(a.answered)
+	if err := a.WaitOpened(context.Background()); err != nil {
+		return 0, err
+	}
 	for a.err == nil && a.left == 0 {
 		a.next()
 	}
@@ -172,10 +182,10 @@ func (a *asked) answered() {
 	resp, err := http.ReadResponse(a.r, &http.Request{Method: http.MethodConnect})
 	switch {
 	case err != nil:
-		a.err = errDied
+		a.refusal = errDied
 	case resp.StatusCode != http.StatusOK:
 		resp.Body = io.NopCloser(io.LimitReader(a.r, max(resp.ContentLength, 0)))
-		a.err = failed(resp)
+		a.refusal = failed(resp)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 
 // Stdio carries in to conn and conn to out until the far end has ended: then it returns, whether in has ended or not, as a
 // ProxyCommand must. in's end is passed on as a half-close. nil means that the far end closed cleanly and out has it all;
-// a reset, a broken out or a cancelled ctx is an error (see ExitCode). conn is closed.
+// a reset, a broken out (an *OutputError) or a cancelled ctx is an error (see ExitCode). conn is closed.
 //
 // A read of in that hangs cannot be cancelled (standard input is a blocking file as a rule): its goroutine stays until
 // that read returns, which for a command is its exit.
@@ -41,6 +41,18 @@ func Stdio(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) erro
 	}
 	return nil
 }
+
+// OutputError tells that what the far end said could not be written out: that is no failure of the connection.
+type OutputError struct{ Err error }
+
+func (e *OutputError) Error() string { return "writing standard output: " + e.Err.Error() }
+func (e *OutputError) Unwrap() error { return e.Err }
+
+// Reason is none of the connection's.
+func (e *OutputError) Reason() string { return reasonOther }
+
+// NobodyReads reports whether whoever read the output has closed it, as `head` does when it has enough.
+func (e *OutputError) NobodyReads() bool { return isErrno(e.Err, errnoPipe) }
 
 const stdioBuf = 32 << 10
 
@@ -122,7 +134,7 @@ func (s *stdio) Write(p []byte) (int, error) {
 	n, err := s.out.Write(p)
 	if err != nil {
 		// Nobody reads the answer any more: the far end must see that as a reset.
-		err = fmt.Errorf("writing standard output: %w", err)
+		err = &OutputError{err}
 		s.end(err)
 	}
 	return n, err

@@ -10,6 +10,7 @@ var (
 	errnoNetwork = []error{unix.ENETUNREACH, unix.ENETDOWN}
 	errnoReset   = []error{unix.ECONNRESET, unix.EPIPE, unix.ECONNABORTED}
 	errnoBusy    = []error{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} // this machine ran out of something
+	errnoPipe    = []error{unix.EPIPE}
 	errnoInUse   = []error{unix.EADDRINUSE}
 	errnoPassing = []error{
 		unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM, unix.ECONNABORTED, unix.ECONNRESET, unix.EINTR,

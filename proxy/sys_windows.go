@@ -8,6 +8,7 @@ var (
 	errnoNetwork = []error{windows.WSAENETUNREACH, windows.WSAENETDOWN}
 	errnoReset   = []error{windows.WSAECONNRESET, windows.WSAECONNABORTED}
 	errnoBusy    = []error{windows.WSAEMFILE, windows.WSAENOBUFS} // this machine ran out of something
+	errnoPipe    = []error{windows.ERROR_BROKEN_PIPE, windows.ERROR_NO_DATA}
 	errnoInUse   = []error{windows.WSAEADDRINUSE, windows.WSAEACCES}
 	errnoPassing = []error{windows.WSAEMFILE, windows.WSAENOBUFS, windows.WSAECONNRESET, windows.WSAECONNABORTED}
 	errnoNoIPv6  = []error{windows.WSAEADDRNOTAVAIL, windows.WSAEAFNOSUPPORT, windows.WSAEPROTONOSUPPORT}

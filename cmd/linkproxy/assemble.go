@@ -26,11 +26,11 @@ type up struct {
 	log    *slog.Logger
 	since  time.Time
 	dialer *dialer.Dialer
+	follow *follower
 
 	mu        sync.Mutex // guards the following
 	cfg       *config.Config
 	names     *config.Names
-	cfgErr    error
 	endpoints map[string]*endpoint      // by the address as configured
 	bound     map[string][]net.Listener // new addresses of a config that is being put in force
 	retired   []*endpoint               // closed to new apps, with streams that live on
@@ -55,6 +55,7 @@ func (w *world) assembleUp(cfg *config.Config, key *identity.Key, p link.Process
 		return nil, err
 	}
 	u.dialer = d
+	u.follow = &follower{w: w, log: w.log, apply: u.apply}
 	for _, l := range cfg.Listeners() {
 		if err := u.open(l.Address, u.proxyServer(cfg)); err != nil {
 			u.close()
@@ -284,7 +285,7 @@ func (e *unknownPeer) Error() string {
 	if len(e.known) == 0 {
 		return fmt.Sprintf("%s: no peer is paired yet: run `linkproxy pair INVITE` first", e.target)
 	}
-	return fmt.Sprintf("%s: no peer of that name, and no reach rule covers it; peers are %v", e.target, e.known)
+	return fmt.Sprintf("%s: no peer of that name, and no reach rule covers it; the peers are: %s", e.target, strings.Join(e.known, ", "))
 }
 
 // Reason is the class of the failure as a word.
@@ -314,52 +315,8 @@ func (u *up) use(ctx context.Context, peer, r string) error {
 
 // --- reload
 
-// followConfig applies the config file each time it changes, until ctx ends.
-func (u *up) followConfig(ctx context.Context) {
-	reload := make(chan struct{}, 1)
-	poke := func() {
-		select {
-		case reload <- struct{}{}:
-		default:
-		}
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		if err := config.Watch(ctx, u.w.config, poke); err != nil && ctx.Err() == nil {
-			u.log.Warn("the config file is not watched: send SIGHUP after a change", "cause", err)
-		}
-	})
-	hup := hangups()
-	defer stopHangups(hup)
-	for {
-		select {
-		case <-ctx.Done():
-			wg.Wait()
-			return
-		case <-hup:
-		case <-reload:
-		}
-		u.reload()
-	}
-}
-
-// reload puts a changed config in force; an invalid one is told, and the old one stays.
-func (u *up) reload() {
-	cfg, err := u.w.loadConfig()
-	if err == nil {
-		err = u.apply(cfg)
-	}
-	u.mu.Lock()
-	told := u.cfgErr != nil && err != nil && u.cfgErr.Error() == err.Error()
-	u.cfgErr = err
-	u.mu.Unlock()
-	if err != nil && !told {
-		u.w.notInForce(err)
-	}
-}
-
 // apply touches only what differs between the config in force and cfg.
-func (u *up) apply(cfg *config.Config) error {
+func (u *up) apply(_ context.Context, cfg *config.Config) error {
 	peers, err := dialerPeers(cfg)
 	if err != nil {
 		return err
@@ -470,12 +427,7 @@ func (u *up) applyForwards(ch config.Change) error {
 // --- status
 
 func (u *up) status() control.Status {
-	st := control.Status{Role: "up", Version: version, PID: os.Getpid(), Since: u.since, Listens: u.listening()}
-	u.mu.Lock()
-	if u.cfgErr != nil {
-		st.Config = u.cfgErr.Error()
-	}
-	u.mu.Unlock()
+	st := control.Status{Role: "up", Version: version, PID: os.Getpid(), Since: u.since, Listens: u.listening(), Config: u.follow.problem()}
 	for _, p := range u.dialer.Status() {
 		st.Peers = append(st.Peers, peerStatus(p))
 	}

@@ -3,14 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
+	"log/slog"
 	"net"
+	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/urfave/cli/v2"
 
+	"linkproxy/cmd/linkproxy/config"
 	"linkproxy/control"
 	"linkproxy/dialer"
 	"linkproxy/link"
@@ -33,8 +34,8 @@ func (w *world) cmdConnect() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if !strings.Contains(a[0], ":") {
-				return &usage{fmt.Sprintf("%q has no port: write %s:22, for example", a[0], a[0])}
+			if err := config.CheckTarget(a[0]); err != nil {
+				return &usage{err.Error()}
 			}
 			return w.connect(c.Context, a[0], c.Bool("alone"))
 		},
@@ -42,6 +43,9 @@ func (w *world) cmdConnect() *cli.Command {
 }
 
 func (w *world) connect(ctx context.Context, target string, alone bool) error {
+	if !w.verbose {
+		w.log = newLog(w.err, slog.LevelWarn) // its standard error is somebody's ssh session
+	}
 	signal.Ignore(syscall.SIGPIPE) // a standard output that nobody reads is an error like any other, told to the peer
 	// ssh ends its ProxyCommand with SIGHUP: a link of its own must still be given up in words, or the host would hold it.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
@@ -58,7 +62,7 @@ func (w *world) carry(ctx context.Context, target string, alone bool) error {
 	if !alone {
 		conn, err := control.NewClient(w.state, "up").Connect(ctx, target)
 		if err == nil {
-			return proxy.Stdio(ctx, w.in, w.out, conn)
+			return w.stdio(ctx, target, conn)
 		}
 		if !errors.Is(err, control.ErrNotRunning) {
 			return err
@@ -69,12 +73,45 @@ func (w *world) carry(ctx context.Context, target string, alone bool) error {
 		return err
 	}
 	defer closeAll()
+	return w.stdio(ctx, target, conn)
+}
+
+// stdio carries standard input and output, and tells if that has to wait.
+func (w *world) stdio(ctx context.Context, target string, conn net.Conn) error {
+	if o, ok := conn.(opening); ok {
+		told := w.tellWaiting(target, o)
+		defer told() // the end of conn ends it
+	}
 	return proxy.Stdio(ctx, w.in, w.out, conn)
+}
+
+// configFor is the config as far as a connection to target needs it: a mistake elsewhere must not keep anybody from a peer whose
+// own entry is right.
+func (w *world) configFor(target string) (*config.Config, error) {
+	cfg, wrong, err := config.LoadPeers(w.config)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return w.loadConfig()
+	case err != nil:
+		return nil, err
+	case len(wrong) == 0:
+		return cfg, nil
+	}
+	to, err := config.ParseTo(target)
+	if err != nil {
+		return nil, wrong // a reach rule would have to cover it: which one does, a whole config says only
+	}
+	if _, ok := cfg.Peer(to.Peer); !ok {
+		return nil, wrong
+	}
+	w.note("linkproxy: the config has %s, see `linkproxy config check`; going on, as what it says of %s is right",
+		count(len(wrong), "mistake"), to.Peer)
+	return cfg, nil
 }
 
 // connectAlone opens a stream over a link of this process.
 func (w *world) connectAlone(ctx context.Context, target string) (net.Conn, func(), error) {
-	cfg, err := w.loadConfig()
+	cfg, err := w.configFor(target)
 	if err != nil {
 		return nil, nil, err
 	}

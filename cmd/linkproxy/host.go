@@ -30,7 +30,8 @@ func (w *world) cmdHost() *cli.Command {
 			"   linkproxy host\n" +
 			"   linkproxy host invite        a one-time code for `linkproxy pair CODE` on the other machine\n" +
 			"   linkproxy host clients       who is paired\n" +
-			"   linkproxy host status        held sessions",
+			"   linkproxy host status        who is connected, with which streams\n" +
+			"   linkproxy host drop ID       end such a link",
 		Action: func(c *cli.Context) error {
 			if _, err := args(c, 0, 0, "host, or host invite|clients|status|drop"); err != nil {
 				return err
@@ -45,12 +46,12 @@ func (w *world) cmdHost() *cli.Command {
 		Subcommands: []*cli.Command{
 			w.cmdInvite(), w.cmdClients(),
 			{
-				Name: "status", Usage: "held sessions, with their streams",
+				Name: "status", Usage: "the links of paired machines, with their streams",
 				Flags:  []cli.Flag{jsonFlag},
 				Action: func(c *cli.Context) error { return w.showStatus(c.Context, "host", c.Bool("json")) },
 			},
 			{
-				Name: "drop", Usage: "end a held session; its apps are reset", ArgsUsage: "ID",
+				Name: "drop", Usage: "end a link; its apps are reset", ArgsUsage: "ID",
 				Action: func(c *cli.Context) error {
 					a, err := args(c, 1, 1, "host drop ID, with an ID of `linkproxy host status`")
 					if err != nil {
@@ -91,6 +92,7 @@ func (w *world) runHost(ctx context.Context, fault string) error {
 		BreakReplay: fault == faultReplay,
 	})
 	r := &hostRun{w: w, h: h, cfg: cfg, since: time.Now()}
+	r.follow = &follower{w: w, log: w.log, apply: r.apply}
 	defer r.close()
 	if err := r.listen(ctx, cfg.Host.Listen); err != nil {
 		return err
@@ -107,7 +109,7 @@ func (w *world) runHost(ctx context.Context, fault string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { r.follow(ctx) })
+	wg.Go(func() { r.follow.run(ctx) })
 	err = (&control.Server{Status: r.status, Drop: h.Drop}).Serve(ctx, ln)
 	cancel()
 	wg.Wait()
@@ -141,11 +143,12 @@ type hostRun struct {
 	h     *host.Server
 	since time.Time
 
-	mu     sync.Mutex // guards the following
-	cfg    *config.Config
-	cfgErr error
-	ln     net.Listener
-	wg     sync.WaitGroup
+	follow *follower
+
+	mu  sync.Mutex // guards the following
+	cfg *config.Config
+	ln  net.Listener
+	wg  sync.WaitGroup
 }
 
 // listen accepts links on addr; the caller holds r.mu or is alone.
@@ -171,68 +174,27 @@ func (r *hostRun) close() {
 	r.wg.Wait()
 }
 
-// follow applies the config file each time it changes.
-func (r *hostRun) follow(ctx context.Context) {
-	reload := make(chan struct{}, 1)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		err := config.Watch(ctx, r.w.config, func() {
-			select {
-			case reload <- struct{}{}:
-			default:
-			}
-		})
-		if err != nil && ctx.Err() == nil {
-			r.w.log.Warn("the config file is not watched: send SIGHUP after a change", "cause", err)
-		}
-	})
-	hup := hangups()
-	defer stopHangups(hup)
-	for {
-		select {
-		case <-ctx.Done():
-			wg.Wait()
-			return
-		case <-hup:
-		case <-reload:
-		}
-		err := r.reload(ctx)
-		r.mu.Lock()
-		told := err != nil && r.cfgErr != nil && err.Error() == r.cfgErr.Error()
-		r.cfgErr = err
-		r.mu.Unlock()
-		if err != nil && !told {
-			r.w.notInForce(err)
-		}
-	}
-}
-
-func (r *hostRun) reload(ctx context.Context) error {
-	cfg, err := r.w.loadConfig()
+// apply puts a changed config in force; on an error the old one stays, whole.
+func (r *hostRun) apply(ctx context.Context, cfg *config.Config) error {
+	policy, err := hostPolicy(cfg)
 	if err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	ch := config.Diff(r.cfg, cfg)
-	if ch.HostAllow {
-		policy, err := hostPolicy(cfg)
-		if err != nil {
-			return err
+	if ch.HostListen {
+		r.ln.Close() // links that came in there live on; the new address may cover the old one
+		if err := r.listen(ctx, cfg.Host.Listen); err != nil {
+			return errors.Join(err, r.listen(ctx, r.cfg.Host.Listen))
 		}
+		r.w.log.Info("serving", "listen", r.ln.Addr())
+	}
+	if ch.HostAllow {
 		r.h.SetPolicy(policy)
 		r.w.log.Info("new allow rules are in force")
 	}
-	if !ch.HostListen {
-		r.cfg = cfg
-		return nil
-	}
-	r.ln.Close() // links that came in there live on; the new address may cover the old one
-	if err := r.listen(ctx, cfg.Host.Listen); err != nil {
-		return errors.Join(err, r.listen(ctx, r.cfg.Host.Listen))
-	}
 	r.cfg = cfg
-	r.w.log.Info("serving", "listen", r.ln.Addr())
 	return nil
 }
 
@@ -354,10 +316,16 @@ func rankOwn(ip net.IP) int {
 func (w *world) cmdClients() *cli.Command {
 	return &cli.Command{
 		Name: "clients", Usage: "list who is paired with this machine, or revoke one",
-		Description: "   linkproxy host clients\n   linkproxy host clients revoke laptop",
-		Action:      func(*cli.Context) error { return w.listClients() },
+		Description: "   linkproxy host clients\n   linkproxy host clients --json\n   linkproxy host clients revoke laptop",
+		Flags:       []cli.Flag{jsonFlag},
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "host clients, or host clients revoke NAME"); err != nil {
+				return err
+			}
+			return w.listClients(c.Bool("json"))
+		},
 		Subcommands: []*cli.Command{{
-			Name: "revoke", Usage: "end a pairing; its live sessions end at once", ArgsUsage: "NAME|FINGERPRINT",
+			Name: "revoke", Usage: "end a pairing; its live links end at once", ArgsUsage: "NAME|FINGERPRINT",
 			Action: func(c *cli.Context) error {
 				a, err := args(c, 1, 1, "host clients revoke NAME, or the first characters of a fingerprint")
 				if err != nil {
@@ -382,12 +350,26 @@ func (w *world) cmdClients() *cli.Command {
 	}
 }
 
-func (w *world) listClients() error {
+// listedClient is a paired client, for programs.
+type listedClient struct {
+	Name   string    `json:"name"`
+	ID     string    `json:"id"`
+	Paired time.Time `json:"paired"`
+}
+
+func (w *world) listClients(asJSON bool) error {
 	trust, err := identity.OpenTrust(w.state)
 	if err != nil {
 		return err
 	}
 	list := trust.List()
+	if asJSON {
+		listed := []listedClient{}
+		for _, c := range list {
+			listed = append(listed, listedClient{c.Name, c.Fingerprint.String(), c.Added})
+		}
+		return w.printJSON(listed)
+	}
 	if len(list) == 0 {
 		w.note("nobody is paired with this machine: run `linkproxy host invite`")
 	}

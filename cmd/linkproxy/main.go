@@ -40,6 +40,7 @@ type world struct {
 	config   string // the config file
 	state    string // the state folder
 	log      *slog.Logger
+	verbose  bool
 }
 
 // run is main without the process: it returns the exit code.
@@ -134,11 +135,14 @@ func (w *world) settle(c *cli.Context) error {
 		}
 		return ""
 	}
-	verbose := false
 	for _, l := range c.Lineage() {
-		verbose = verbose || l.Bool("verbose")
+		w.verbose = w.verbose || l.Bool("verbose")
 	}
-	w.log = newLog(w.err, verbose)
+	level := slog.LevelInfo
+	if w.verbose {
+		level = slog.LevelDebug
+	}
+	w.log = newLog(w.err, level)
 	w.config, w.state = str("config"), str("state")
 	if w.config == "" {
 		dir, err := os.UserConfigDir()
@@ -208,6 +212,9 @@ func (e *exitCode) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 func connectExit(err error) error {
 	if err == nil {
 		return nil
+	}
+	if out, ok := errors.AsType[*proxy.OutputError](err); ok && out.NobodyReads() {
+		return &exitCode{proxy.ExitOther, nil} // who could be told has left
 	}
 	// What has a class says it all; on which pipe it was read is nobody's business.
 	var classed interface {

@@ -25,7 +25,7 @@ func (w *world) cmdPair() *cli.Command {
 		Description: "INVITE is what `linkproxy host invite` printed on the other machine. The peer is written into the config\n" +
 			"file; what you wrote there stays as it is.\n\n" +
 			"   linkproxy pair lp1…\n" +
-			"   linkproxy pair lp1… --name devbox   is written: linkproxy pair --name devbox lp1…",
+			"   linkproxy pair --name devbox lp1…",
 		Flags:  []cli.Flag{&cli.StringFlag{Name: "name", Usage: "what to call the peer here; otherwise what it calls itself"}},
 		Action: func(c *cli.Context) error { return w.pair(c) },
 	}
@@ -59,6 +59,9 @@ func (w *world) pair(c *cli.Context) error {
 	key, err := identity.LoadOrCreateKey(w.state)
 	if err != nil {
 		return err
+	}
+	if key.Fingerprint() == inv.Fingerprint {
+		return errors.New("this invite is this machine's own: run `linkproxy pair` with it on the other machine, the one that is to reach this one")
 	}
 	if err := w.pairAny(c.Context, key, inv); err != nil {
 		return err
@@ -172,14 +175,41 @@ func hasTailnet() bool {
 	return false
 }
 
+// listedPeer is a peer of the config, for programs.
+type listedPeer struct {
+	Name   string   `json:"name"`
+	ID     string   `json:"id"`
+	Routes []string `json:"routes"`
+	Reach  []string `json:"reach,omitempty"`
+}
+
+func listedPeers(cfg *config.Config) []listedPeer {
+	list := []listedPeer{}
+	for _, p := range cfg.Peers {
+		l := listedPeer{Name: p.Name, ID: p.ID.String(), Reach: p.Reach}
+		for _, r := range p.Routes {
+			l.Routes = append(l.Routes, r.String())
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
 func (w *world) cmdPeers() *cli.Command {
 	return &cli.Command{
 		Name: "peers", Usage: "list the machines this one can reach, or forget one",
-		Description: "   linkproxy peers\n   linkproxy peers remove devbox",
-		Action: func(*cli.Context) error {
+		Description: "   linkproxy peers\n   linkproxy peers --json\n   linkproxy peers remove devbox",
+		Flags:       []cli.Flag{jsonFlag},
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "peers, or peers remove NAME"); err != nil {
+				return err
+			}
 			cfg, err := w.loadConfig()
 			if err != nil {
 				return err
+			}
+			if c.Bool("json") {
+				return w.printJSON(listedPeers(cfg))
 			}
 			if len(cfg.Peers) == 0 {
 				w.note("no peer yet: on the machine to reach run `linkproxy host invite`, here `linkproxy pair INVITE`")

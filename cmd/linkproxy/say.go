@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,19 +50,30 @@ func (w *world) note(format string, a ...any) { fmt.Fprintf(w.err, format+"\n", 
 // print writes a result.
 func (w *world) print(format string, a ...any) { fmt.Fprintf(w.out, format+"\n", a...) }
 
+// printJSON writes a result for programs.
+func (w *world) printJSON(v any) error {
+	e := json.NewEncoder(w.out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 func coloured(f *os.File) bool {
 	return isTerminal(f) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// newLog logs to f: warnings, or all with verbose.
-func newLog(f *os.File, verbose bool) *slog.Logger {
-	level := slog.LevelInfo
-	if verbose {
-		level = slog.LevelDebug
-	}
+// newLog logs to f, from a level on.
+func newLog(f *os.File, level slog.Level) *slog.Logger {
 	return slog.New(tint.NewTextHandler(f, &tint.Options{Level: level, TimeFormat: time.TimeOnly, NoColor: !coloured(f)}))
+}
+
+// count is a number of things.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // ago says how long something has been, as people do.

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -30,25 +31,37 @@ import (
 //
 //	up EXIT ARGS…, host EXIT ARGS…   run `linkproxy ARGS` on that machine; it must end with this exit code
 //	bound SIDE EXIT ARGS…            the same as somebody whom file modes bind, also for root
-//	keep VAR                         keep what it printed in a variable
-//	config SIDE FILE                 make FILE, its variables filled in, the config; append adds to it
-//	start SIDE, stop SIDE            run `linkproxy up` or `linkproxy host`, until it answers; end it
+//	keep VAR [FILE]                  keep what it printed, or a file, in a variable
+//	config SIDE FILE…                make FILEs, their variables filled in, the config, in one step
+//	append SIDE FILE                 add FILE to it
+//	edit FILE REGEXP TEXT            replace what matches
+//	start SIDE, halt SIDE            run `linkproxy up` or `linkproxy host`, until it answers; end it (stop is testscript's)
+//	begin NAME SIDE ARGS…            run `linkproxy ARGS` beside the script, its standard input at its end
+//	ends NAME EXIT                   wait until that has ended, with this exit code
+//	kill9 SIDE|NAME                  kill such a process
+//	hasty SIDE EXIT ARGS…            run `linkproxy ARGS` and close its standard output after the first byte
 //	hangup SIDE                      send it SIGHUP
-//	says SIDE REGEXP                 wait until it has said that
+//	says SIDE|NAME REGEXP            wait until it has said that
+//	streams SIDE N                   wait until its status shows so many streams
 //	pair                             invite and pair, as peer "devbox"
 //	session VAR, client VAR          the ID of the only session in host's status; the name of its client
 //	late VAR                         an invite of the host that is over
 //	port VAR                         a free port
+//	hold VAR, release VAR            a port that this test listens on; it listens no more
 //	target VAR                       start an echo server; the port is kept in VAR
+//	mute VAR, talker VAR             the same with a server that says nothing, or talks without end
+//	heard VAR N, cut VAR N           wait until N connections to that server were ended by their other side, or reset
 //	open NAME ADDR                   connect to ADDR and have bytes echoed
-//	alive NAME, dead NAME            the connection still echoes; it has ended
+//	reaches ADDR VAR                 a connection to ADDR leads to that server
+//	proxy ADDR                       ADDR speaks SOCKS5
+//	alive NAME, dead NAME            the connection still echoes; it has been reset
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	bin := linkproxy(t)
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Setup: func(e *testscript.Env) error {
-			m := &machines{t: t, bin: bin, dir: e.WorkDir, running: map[string]*running{}, conns: map[string]net.Conn{}}
+			m := &machines{t: t, bin: bin, dir: e.WorkDir, running: map[string]*running{}, conns: map[string]net.Conn{}, targets: map[string]*target{}}
 			e.Values[machinesKey{}] = m
 			e.Defer(m.close)
 			e.Setenv("NO_COLOR", "1")
@@ -90,12 +103,24 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		m.run(ts, args[0], args[1], args[2:], runBound)
 	})
 	add("keep", 1, func(ts *testscript.TestScript, _ *machines, args []string) {
-		ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+		from := "stdout"
+		if len(args) > 1 {
+			from = args[1]
+		}
+		ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile(from)))
 	})
-	add("config", 2, func(ts *testscript.TestScript, m *machines, args []string) { m.config(ts, args[0], args[1], false) })
-	add("append", 2, func(ts *testscript.TestScript, m *machines, args []string) { m.config(ts, args[0], args[1], true) })
+	add("config", 2, func(ts *testscript.TestScript, m *machines, args []string) { m.config(ts, args[0], args[1:]...) })
+	add("append", 2, func(ts *testscript.TestScript, m *machines, args []string) {
+		m.config(ts, args[0], args[0]+".toml", args[1])
+	})
+	add("edit", 3, func(ts *testscript.TestScript, m *machines, args []string) {
+		re, err := regexp.Compile(args[1])
+		ts.Check(err)
+		text := re.ReplaceAllLiteralString(ts.ReadFile(args[0]), args[2])
+		ts.Check(os.WriteFile(filepath.Join(m.dir, args[0]), []byte(text), 0o600))
+	})
 	add("start", 1, func(ts *testscript.TestScript, m *machines, args []string) { m.start(ts, args[0]) })
-	add("stop", 1, func(ts *testscript.TestScript, m *machines, args []string) { ts.Check(m.running[args[0]].stop()) })
+	add("halt", 1, func(ts *testscript.TestScript, m *machines, args []string) { ts.Check(m.running[args[0]].stop()) })
 	add("hangup", 1, func(ts *testscript.TestScript, m *machines, args []string) {
 		ts.Check(m.running[args[0]].cmd.Process.Signal(syscall.SIGHUP))
 	})
@@ -111,11 +136,80 @@ func scriptCommands() map[string]func(*testscript.TestScript, bool, []string) {
 		ts.Check(err)
 		ts.Setenv(args[0], portOf(addr))
 	})
-	add("target", 1, func(ts *testscript.TestScript, m *machines, args []string) { ts.Setenv(args[0], m.target(ts)) })
+	for name, behave := range behaviours {
+		add(name, 1, func(ts *testscript.TestScript, m *machines, args []string) { m.target(ts, args[0], behave) })
+	}
+	addProcesses(add)
+	addTargets(add)
 	add("open", 2, func(ts *testscript.TestScript, m *machines, args []string) { m.open(ts, args[0], args[1]) })
 	add("alive", 1, func(ts *testscript.TestScript, m *machines, args []string) { ts.Check(echoes(m.conns[args[0]])) })
 	add("dead", 1, func(ts *testscript.TestScript, m *machines, args []string) { ts.Check(ended(m.conns[args[0]])) })
 	return cmds
+}
+
+// addProcesses adds the commands about processes.
+func addProcesses(add func(string, int, scriptFunc)) {
+	add("begin", 2, func(ts *testscript.TestScript, m *machines, args []string) { m.begin(ts, args[0], args[1], args[2:]) })
+	add("ends", 2, func(ts *testscript.TestScript, m *machines, args []string) {
+		ts.Check(m.running[args[0]].ends(args[1]))
+	})
+	add("kill9", 1, func(ts *testscript.TestScript, m *machines, args []string) { ts.Check(m.running[args[0]].kill()) })
+	add("hasty", 3, func(ts *testscript.TestScript, m *machines, args []string) {
+		m.run(ts, args[0], args[1], args[2:], runHasty)
+	})
+	add("streams", 2, func(ts *testscript.TestScript, m *machines, args []string) {
+		c := control.NewClient(filepath.Join(m.dir, args[0]), args[0])
+		n := -1
+		if err := within(func() bool { n = streamsOf(c); return strconv.Itoa(n) == args[1] }); err != nil {
+			ts.Fatalf("linkproxy %s has %d streams, want %s: %v", args[0], n, args[1], err)
+		}
+	})
+}
+
+// addTargets adds the commands about ports and what listens on them.
+func addTargets(add func(string, int, scriptFunc)) {
+	add("hold", 1, func(ts *testscript.TestScript, m *machines, args []string) {
+		addr, err := findAddr()
+		ts.Check(err)
+		ln, err := net.Listen("tcp", addr)
+		ts.Check(err)
+		m.targets[args[0]] = &target{ln: ln}
+		ts.Setenv(args[0], portOf(addr))
+	})
+	add("release", 1, func(ts *testscript.TestScript, m *machines, args []string) { ts.Check(m.targets[args[0]].ln.Close()) })
+	for name, ends := range map[string]func(*target) *atomic.Int64{
+		"heard": func(t *target) *atomic.Int64 { return &t.heard },
+		"cut":   func(t *target) *atomic.Int64 { return &t.cut },
+	} {
+		add(name, 2, func(ts *testscript.TestScript, m *machines, args []string) {
+			n := ends(m.targets[args[0]])
+			if err := within(func() bool { return strconv.FormatInt(n.Load(), 10) == args[1] }); err != nil {
+				ts.Fatalf("%d connections, want %s: %v", n.Load(), args[1], err)
+			}
+		})
+	}
+	add("reaches", 2, func(ts *testscript.TestScript, m *machines, args []string) {
+		before := m.targets[args[1]].accepted.Load()
+		m.open(ts, "reaches", args[0])
+		if m.targets[args[1]].accepted.Load() == before {
+			ts.Fatalf("%s leads elsewhere", args[0])
+		}
+		m.conns["reaches"].Close()
+	})
+	add("proxy", 1, func(ts *testscript.TestScript, _ *machines, args []string) {
+		c, err := net.DialTimeout("tcp", args[0], scriptStep)
+		ts.Check(err)
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(scriptStep)) // a connection that cannot have one fails below
+		_, err = c.Write([]byte{5, 1, 0})
+		ts.Check(err)
+		answer := make([]byte, 2)
+		_, err = io.ReadFull(c, answer)
+		ts.Check(err)
+		if !bytes.Equal(answer, []byte{5, 0}) {
+			ts.Fatalf("%s answers %v", args[0], answer)
+		}
+	})
 }
 
 // machines is the world of one script.
@@ -124,7 +218,7 @@ type machines struct {
 	bin, dir string
 	running  map[string]*running
 	conns    map[string]net.Conn
-	listens  []net.Listener
+	targets  map[string]*target
 	wg       sync.WaitGroup
 }
 
@@ -138,8 +232,8 @@ func (m *machines) close() {
 	for _, c := range m.conns {
 		c.Close()
 	}
-	for _, ln := range m.listens {
-		ln.Close()
+	for _, t := range m.targets {
+		t.ln.Close()
 	}
 	m.wg.Wait()
 }
@@ -177,15 +271,13 @@ func (m *machines) run(ts *testscript.TestScript, side, exit string, args []stri
 }
 
 // config writes the config file of a machine.
-func (m *machines) config(ts *testscript.TestScript, side, from string, more bool) {
-	file := filepath.Join(m.dir, side+".toml")
-	text := os.Expand(ts.ReadFile(from), ts.Getenv)
-	if more {
-		old, err := os.ReadFile(file)
-		ts.Check(err)
-		text = string(old) + "\n" + text
+func (m *machines) config(ts *testscript.TestScript, side string, from ...string) {
+	var text strings.Builder
+	for _, f := range from {
+		text.WriteString(os.Expand(ts.ReadFile(f), ts.Getenv) + "\n")
 	}
-	ts.Check(os.WriteFile(file+".new", []byte(text), 0o600))
+	file := filepath.Join(m.dir, side+".toml")
+	ts.Check(os.WriteFile(file+".new", []byte(text.String()), 0o600))
 	ts.Check(os.Rename(file+".new", file))
 }
 
@@ -232,6 +324,74 @@ func (m *machines) start(ts *testscript.TestScript, side string) {
 	if err != nil {
 		ts.Fatalf("linkproxy %s does not answer: %v\n%s", side, err, r.said)
 	}
+}
+
+// begin runs linkproxy beside the script.
+func (m *machines) begin(ts *testscript.TestScript, name, side string, args []string) {
+	r := &running{cmd: m.command(context.Background(), side, args...), said: &logged{}, gone: make(chan error, 1)}
+	r.cmd.Stderr = r.said
+	ts.Check(r.cmd.Start())
+	go func() { r.gone <- r.cmd.Wait() }()
+	m.running[name] = r
+}
+
+// ends waits for the end of a process and checks its exit code.
+func (r *running) ends(exit string) error {
+	late := time.NewTimer(scriptStep)
+	defer late.Stop()
+	select {
+	case <-r.gone:
+	case <-late.C:
+		return fmt.Errorf("it has not ended within %v:\n%s", scriptStep, r.said)
+	}
+	r.stopped = true
+	if got := strconv.Itoa(r.cmd.ProcessState.ExitCode()); got != exit {
+		return fmt.Errorf("exit code %s, want %s:\n%s", got, exit, r.said)
+	}
+	return nil
+}
+
+// kill ends a process without a chance to do anything.
+func (r *running) kill() error {
+	r.stopped = true
+	err := r.cmd.Process.Kill()
+	<-r.gone
+	return err
+}
+
+// runHasty runs a command whose output somebody has enough of after one byte.
+func runHasty(c *exec.Cmd) error {
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	in, err := c.StdinPipe() // stays open: only its output ends it
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := c.Start(); err != nil {
+		return err
+	}
+	_, err = out.Read(make([]byte, 1))
+	out.Close()
+	return errors.Join(err, c.Wait())
+}
+
+// streamsOf is how many streams a running linkproxy has; -1: it does not answer.
+func streamsOf(c *control.Client) int {
+	st, err := c.Status(context.Background())
+	if err != nil {
+		return -1
+	}
+	n := 0
+	for _, p := range st.Peers {
+		for _, l := range p.Links {
+			n += len(l.Streams)
+		}
+	}
+	return n
 }
 
 // stop ends a process politely; it must end well.
@@ -319,24 +479,58 @@ func (m *machines) late(ts *testscript.TestScript) string {
 	return inv.Encode()
 }
 
-// target is an echo server on loopback.
-func (m *machines) target(ts *testscript.TestScript) string {
+// target is a server on loopback, and how the connections to it ended.
+type target struct {
+	ln                   net.Listener
+	accepted, heard, cut atomic.Int64
+}
+
+// behaviours are what targets do until their other side has ended; whoever connected judges what comes back.
+var behaviours = map[string]func(net.Conn) error{
+	"target": func(c net.Conn) error { defer c.Close(); _, err := io.Copy(c, c); return err },
+	"mute":   func(c net.Conn) error { _, err := io.Copy(io.Discard, c); return err },
+	"talker": func(c net.Conn) error {
+		defer c.Close()
+		for {
+			if _, err := c.Write(make([]byte, 1<<10)); err != nil {
+				return err
+			}
+		}
+	},
+}
+
+func (m *machines) target(ts *testscript.TestScript, name string, behave func(net.Conn) error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
-	m.listens = append(m.listens, ln)
+	t := &target{ln: ln}
+	m.targets[name] = t
+	ts.Setenv(name, portOf(ln.Addr().String()))
 	m.wg.Go(func() {
+		var all []net.Conn // a mute one keeps its side open
+		var wg sync.WaitGroup
 		for {
 			c, err := ln.Accept()
 			if err != nil {
-				return
+				break
 			}
-			m.wg.Go(func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c) // whoever connected judges what comes back
-			})
+			all = append(all, c)
+			t.accepted.Add(1)
+			wg.Go(func() { t.serve(c, behave) })
 		}
+		for _, c := range all {
+			c.Close()
+		}
+		wg.Wait()
 	})
-	return portOf(ln.Addr().String())
+}
+
+func (t *target) serve(c net.Conn, behave func(net.Conn) error) {
+	switch err := behave(c); {
+	case err == nil:
+		t.heard.Add(1)
+	case !errors.Is(err, net.ErrClosed):
+		t.cut.Add(1)
+	}
 }
 
 func (m *machines) open(ts *testscript.TestScript, name, addr string) {

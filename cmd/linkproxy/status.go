@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +21,7 @@ var jsonFlag = &cli.BoolFlag{Name: "json", Usage: "print JSON"}
 func (w *world) cmdStatus() *cli.Command {
 	return &cli.Command{
 		Name:        "status",
-		Usage:       "peers, active and other carriers, streams, last switches of the running up",
+		Usage:       "what the running up does: peers, the routes in use, streams, last changes of route",
 		Description: "   linkproxy status\n   linkproxy status --watch\n   linkproxy status --json",
 		Flags: []cli.Flag{
 			jsonFlag,
@@ -68,9 +68,7 @@ func (w *world) showStatus(ctx context.Context, role string, asJSON bool) error 
 		return notRunning(err, role)
 	}
 	if asJSON {
-		e := json.NewEncoder(w.out)
-		e.SetIndent("", "  ")
-		return e.Encode(st)
+		return w.printJSON(st)
 	}
 	fmt.Fprint(w.out, statusText(st, time.Now()))
 	return nil
@@ -106,31 +104,38 @@ func statusText(st control.Status, now time.Time) string {
 	return b.String()
 }
 
+// words are a carrier's states for people.
+var words = map[string]string{"active": "in use", "standby": "in reserve", "draining": "being left", "attaching": "being tried"}
+
 func linkText(b *strings.Builder, l control.Link, now time.Time) {
-	fmt.Fprintf(b, "  session %s %s, for %s, %d streams, %s in, %s out, %s sent again\n",
-		l.ID, l.State, ago(now.Sub(l.Since)), len(l.Streams), bytesOf(l.BytesIn), bytesOf(l.BytesOut), bytesOf(l.Repeated))
+	state := l.State
+	if state == "waiting" {
+		state = "held, no route works"
+	}
+	fmt.Fprintf(b, "  link %s: %s, for %s; %s; received %s, sent %s, of it %s twice\n", l.ID, state, ago(now.Sub(l.Since)),
+		count(len(l.Streams), "stream"), bytesOf(l.BytesIn), bytesOf(l.BytesOut), bytesOf(l.Repeated))
 	for _, c := range l.Carriers {
 		suspect := ""
 		if c.Suspect {
-			suspect = ", silent"
+			suspect = ", no answer at present"
 		}
-		fmt.Fprintf(b, "    %-8s %-34s round trip %s, %s unconfirmed%s\n", c.State, c.Route,
+		fmt.Fprintf(b, "    %-11s %-34s round trip %s, %s on the way%s\n", cmp.Or(words[c.State], c.State), c.Route,
 			(time.Duration(c.RTTMicros) * time.Microsecond).Round(100*time.Microsecond), bytesOf(uint64(c.Unseen)), suspect)
 	}
 	const most = 20
 	for i, s := range l.Streams {
 		if i == most {
-			fmt.Fprintf(b, "    … and %d more streams\n", len(l.Streams)-most)
+			fmt.Fprintf(b, "    … and %s more\n", count(len(l.Streams)-most, "stream"))
 			break
 		}
-		fmt.Fprintf(b, "    stream %-28s %s, %s in, %s out\n", s.Target, ago(now.Sub(s.Since)), bytesOf(s.BytesIn), bytesOf(s.BytesOut))
+		fmt.Fprintf(b, "    stream %-28s %s, received %s, sent %s\n", s.Target, ago(now.Sub(s.Since)), bytesOf(s.BytesIn), bytesOf(s.BytesOut))
 	}
 	for _, s := range l.Switches[max(0, len(l.Switches)-3):] {
-		how := "at once"
+		how := "because it had to"
 		if s.Planned {
-			how = "planned"
+			how = "as planned"
 		}
-		fmt.Fprintf(b, "    switched %s ago, %s: %s\n", ago(now.Sub(s.At)), how, s.Reason)
+		fmt.Fprintf(b, "    changed its route %s ago, %s: %s\n", ago(now.Sub(s.At)), how, s.Reason)
 	}
 }
 
@@ -207,10 +212,8 @@ func peerStatus(p dialer.PeerStatus) control.Peer {
 func (r *hostRun) status() control.Status {
 	r.mu.Lock()
 	st := control.Status{Role: "host", Version: version, PID: os.Getpid(), Since: r.since, Listens: []string{r.ln.Addr().String()}}
-	if r.cfgErr != nil {
-		st.Config = r.cfgErr.Error()
-	}
 	r.mu.Unlock()
+	st.Config = r.follow.problem()
 	peers := map[string]int{}
 	for _, l := range r.h.Status() {
 		id := l.Client.String()

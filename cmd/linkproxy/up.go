@@ -70,6 +70,9 @@ func (w *world) runUp(ctx context.Context) error {
 	for _, l := range u.listening() {
 		w.note("listening on %s", l)
 	}
+	if len(u.listening()) == 0 {
+		w.note("listening nowhere: [listen] in %s has both proxies off, and there is no [[forward]]; only `linkproxy connect` can ride on this", w.config)
+	}
 	if len(cfg.Peers) == 0 {
 		w.note("no peer yet: on the machine to reach run `linkproxy host invite`, here `linkproxy pair INVITE`")
 	}
@@ -78,7 +81,7 @@ func (w *world) runUp(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		u.followConfig(ctx)
+		u.follow.run(ctx)
 	}()
 	srv := &control.Server{
 		Status:  u.status,
@@ -106,7 +109,7 @@ func (w *world) instance(role string) (*identity.Instance, error) {
 	case errors.Is(err, identity.ErrPermissions):
 		return nil, err
 	}
-	w.log.Warn("this run cannot be told from earlier ones: their sessions end by time", "cause", err)
+	w.log.Warn("the state folder cannot be written: what an earlier run left open elsewhere ends only by time", "cause", err)
 	return identity.Ephemeral(nil), nil
 }
 
@@ -114,11 +117,13 @@ func (w *world) cmdUse() *cli.Command {
 	return &cli.Command{
 		Name:      "use",
 		Usage:     "move a peer's link to one of its routes now",
-		ArgsUsage: "PEER ROUTE",
-		Description: "Moves the live link of PEER to a configured route, make-before-break: apps notice nothing.\n\n" +
-			"   linkproxy use devbox tailnet:100.64.0.7:8639",
+		ArgsUsage: "PEER ROUTE|CLASS",
+		Description: "Moves the live link of PEER to one of its routes in the config, or to the first of a class (lan, tailnet, direct).\n" +
+			"The old one is left once the new one works: apps notice nothing.\n\n" +
+			"   linkproxy use devbox tailnet:100.64.0.7:8639\n" +
+			"   linkproxy use devbox lan",
 		Action: func(c *cli.Context) error {
-			a, err := args(c, 2, 2, "use PEER ROUTE")
+			a, err := args(c, 2, 2, "use PEER ROUTE, or use PEER CLASS")
 			if err != nil {
 				return err
 			}
@@ -162,7 +167,7 @@ func (w *world) cmdConfig() *cli.Command {
 					if err != nil {
 						return err
 					}
-					w.print("%s: %d peers, %d fixed ports: all right", w.config, len(cfg.Peers), len(cfg.Forwards))
+					w.print("%s: %s, %s: all right", w.config, count(len(cfg.Peers), "peer"), count(len(cfg.Forwards), "fixed port"))
 					return nil
 				},
 			},

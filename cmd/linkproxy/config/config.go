@@ -239,6 +239,29 @@ func Parse(file string, data []byte) (*Config, error) {
 	return c, err
 }
 
+// LoadPeers reads of a config file what a stand-alone connection needs: the peers whose own [[peer]] is right, and how long an
+// app waits. Whatever else is wrong in the file comes back beside it, and does not matter here. It reads no password file. An
+// error is a breach of TOML's own grammar, as an Errors, or one of reading (fs.ErrNotExist).
+func LoadPeers(path string) (c *Config, wrong Errors, err error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("config: reading %s: %w", path, err)
+	}
+	vals, at, err := readTOML(path, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	d := &decoder{file: path}
+	all := d.config(&table{d: d, vals: vals, at: at})
+	c = &Config{Default: all.Default, Listen: Listen{Wait: all.Listen.Wait}}
+	for i, p := range all.Peers {
+		if !d.flawed[i] {
+			c.Peers = append(c.Peers, p)
+		}
+	}
+	return c, d.problems.sorted(), nil
+}
+
 func parse(file string, data []byte) (*Config, *place, error) {
 	vals, at, err := readTOML(file, data)
 	if err != nil {

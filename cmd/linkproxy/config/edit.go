@@ -149,10 +149,17 @@ func removePeer(file string, text []byte, name string) ([]byte, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("%w: %q", ErrNoPeer, name)
 	}
+	var used []string
 	for _, f := range c.Forwards {
 		if f.Peer == name {
-			return nil, fmt.Errorf("%w: the [[forward]] that listens on %s leads to %q; remove that first", ErrInUse, f.Listen, name)
+			used = append(used, f.Listen)
 		}
+	}
+	switch {
+	case len(used) == 1:
+		return nil, fmt.Errorf("%w: the [[forward]] that listens on %s leads to %q; remove that first", ErrInUse, used[0], name)
+	case len(used) > 1:
+		return nil, fmt.Errorf("%w: fixed ports lead to %q, those that listen on %s; remove their [[forward]]s first", ErrInUse, name, strings.Join(used, ", "))
 	}
 	byHand := fmt.Errorf("%w: take the peer %q out of it", ErrByHand, name)
 	blocks := findBlocks(text)

@@ -62,6 +62,22 @@ func ParseTo(s string) (To, error) {
 	return t, nil
 }
 
+// CheckTarget tells whether s, given to `linkproxy connect`, is a target at all: what ParseTo takes with one port, or a name or
+// address with one. Its error is a Problem.
+func CheckTarget(s string) error {
+	to, err := ParseTo(s)
+	switch {
+	case err == nil && to.Count() > 1:
+		return wrong("write one port", "%q is a range of ports", s)
+	case err == nil:
+		return nil
+	}
+	if _, _, ok := splitDest(s); ok && !strings.Contains(s, "/") {
+		return nil
+	}
+	return err
+}
+
 // fallbackExample builds the right form out of what was written, where that
 // can be done.
 func fallbackExample(s string, other bool) string {

@@ -22,8 +22,11 @@ func (d *decoder) config(root *table) *Config {
 	}
 	var taken listeners
 	c.Listen = d.listen(root.table("listen"), &taken)
-	for _, t := range root.tables("peer") {
+	d.flawed = map[int]bool{}
+	for i, t := range root.tables("peer") {
+		before := len(d.problems)
 		c.Peers = append(c.Peers, d.peer(t))
+		d.flawed[i] = len(d.problems) > before
 	}
 	d.uniquePeers(c.Peers, root)
 	for _, t := range root.tables("forward") {
@@ -240,12 +243,14 @@ func (d *decoder) uniquePeers(peers []Peer, root *table) {
 		for j, o := range peers[:i] {
 			if p.Name != "" && p.Name == o.Name {
 				d.bad(at(i, "name"), "peer.name", fmt.Sprintf("another peer is called %q (line %d)", p.Name, at(j, "name")), "give each its own name")
+				d.flawed[i], d.flawed[j] = true, true
 				break
 			}
 		}
 		for j, o := range peers[:i] {
 			if !p.ID.IsZero() && p.ID == o.ID {
 				d.bad(at(i, "id"), "peer.id", fmt.Sprintf("another peer has this id (line %d)", at(j, "id")), "write one [[peer]] for one machine, with all its routes")
+				d.flawed[i], d.flawed[j] = true, true
 				break
 			}
 		}

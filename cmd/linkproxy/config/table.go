@@ -12,6 +12,7 @@ import (
 type decoder struct {
 	file     string
 	problems Errors
+	flawed   map[int]bool // the peers with a mistake, by their place in the file
 }
 
 func (d *decoder) bad(line int, key, msg, fix string) {
