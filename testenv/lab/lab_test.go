@@ -144,7 +144,7 @@ func TestSim(t *testing.T) {
 func playSim(t *testing.T, sc *Scenario) (r *Result) {
 	dir, began := t.TempDir(), time.Now()
 	synctest.Test(t, func(t *testing.T) {
-		w, err := newPackages(sc, &memory{}, dir)
+		w, err := newPackages(sc, newMemory(sc), dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 
 	"linkproxy/host"
 	"linkproxy/internal/sock"
@@ -98,6 +99,14 @@ func (l *loopback) target() (net.Listener, error) { return listenTCP("127.0.0.1:
 func (l *loopback) policy() host.Policy { return host.Policy{} }
 
 func (l *loopback) down(way, bool) error { return errors.New("127.0.0.1 has no interface to lose") }
+
+func (l *loopback) sleep(string, bool) error {
+	return errors.New("a process of this machine cannot sleep alone")
+}
+
+func (l *loopback) jump(string, time.Duration) error {
+	return errors.New("the clock is the machine's")
+}
 
 func (l *loopback) close() error {
 	l.mu.Lock()

@@ -21,7 +21,7 @@ import (
 const (
 	nsTarget  = "127.0.0.1:9000"
 	nsTCP     = ":9000" // the same, for plain TCP over a link
-	nsHost    = ":8639"
+	nsHost    = ":" + port
 	nsProxy   = "127.0.0.1:1080"
 	nsForward = "127.0.0.1:15000"
 	nsClone   = "127.0.0.1:1081"
@@ -54,18 +54,8 @@ type spaces struct {
 // wire is one link.
 type wire struct {
 	*netns.Link
-	name     string // the client's interface
-	near     string // the client's address
-	far      string // the host's
-	farName  string
-	position int
-}
-
-// interfaces are the client's and the host's by class: address plan and names as on real machines.
-var interfaces = map[string]struct{ near, far, network string }{
-	"lan":     {"wlan0", "eth0", "192.168.1"},
-	"tailnet": {"tailscale0", "tailscale0", "100.64.0"},
-	"direct":  {"wwan0", "eth1", "198.51.100"},
+	name string // the client's interface
+	far  string // the host's address
 }
 
 // newSpaces makes the world without any process of the product.
@@ -96,15 +86,10 @@ func newSpaces(sc *Scenario, exe, dir string) (w *spaces, err error) {
 }
 
 func (w *spaces) addLink(l Link, i int) error {
-	in := interfaces[l.Class()]
-	digit := strings.TrimPrefix(l.Name, l.Class())
-	network := in.network
-	if digit != "" {
-		network = fmt.Sprintf("10.%s.%d", digit, i)
-	}
-	y := &wire{name: in.near + digit, farName: in.far + digit, near: network + ".10", far: network + ".20", position: i}
+	p := planOf(l, i)
+	y := &wire{name: p.near, far: p.farAddr}
 	var err error
-	y.Link, err = w.world.Link(w.laptop.If(y.name, y.near+"/24"), w.box.If(y.farName, y.far+"/24"))
+	y.Link, err = w.world.Link(w.laptop.If(p.near, p.nearAddr+"/24"), w.box.If(p.far, p.farAddr+"/24"))
 	if err != nil {
 		return err
 	}

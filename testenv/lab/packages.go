@@ -54,6 +54,9 @@ type edges interface {
 	policy() host.Policy
 	// down takes the client's interface of a link away, or gives it back.
 	down(w way, on bool) error
+	// sleep has a machine, client or host, fall asleep or wake, and jump sets its clock.
+	sleep(who string, on bool) error
+	jump(who string, d time.Duration) error
 	close() error
 }
 
@@ -338,8 +341,9 @@ func (w *packages) Act(ctx context.Context, a Act, n int) error {
 	case "note":
 		return nil
 	case "sleep":
-		w.sleep(ctx, a.D)
-		return nil
+		return w.sleep(ctx, a)
+	case "clock":
+		return w.edges.jump(a.Who, a.D)
 	}
 	for _, name := range a.Links {
 		if err := fault(w.edges, w.ways[name], a, n); err != nil {
@@ -378,18 +382,16 @@ func fault(e edges, y way, a Act, n int) error {
 	return nil
 }
 
-// sleep is what the other side sees of it: nothing passes, until the systems have given up, and then all is new. Processes
-// in memory cannot be stopped.
-func (w *packages) sleep(ctx context.Context, d time.Duration) {
-	for _, y := range w.ways {
-		y.BlackHole(true, true)
+// sleep is what the other side sees of it, for a time. Processes in memory cannot be stopped.
+func (w *packages) sleep(ctx context.Context, a Act) error {
+	if err := w.edges.sleep(a.Who, true); err != nil {
+		return err
 	}
 	w.wg.Go(func() {
-		_ = wait(ctx, time.Now().Add(d)) // an early end wakes it, too
-		for _, y := range w.ways {
-			y.Heal()
-		}
+		_ = wait(ctx, time.Now().Add(a.D)) // an early end wakes it, too
+		_ = w.edges.sleep(a.Who, false)    // it could fall asleep
 	})
+	return nil
 }
 
 func chosen(on bool, n int64) int {
@@ -468,7 +470,7 @@ func (w *packages) crash(who string) {
 	}
 	defer func() {
 		for _, y := range w.ways {
-			_ = y.Refuse(false)
+			_ = y.Refuse(false) // an error shows in every dial
 		}
 	}()
 	if who == "client" {
