@@ -138,7 +138,8 @@ func TestStdioBrokenOutput(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- Stdio(context.Background(), in, brokenWriter{}, near) }()
 	send(t, far, "x")
-	if err := await(t, done); !errors.Is(err, errBroken) {
+	err := await(t, done)
+	if out, ok := errors.AsType[*OutputError](err); !ok || !errors.Is(err, errBroken) || out.NobodyReads() || ExitCode(err) != ExitOther {
 		t.Error(err)
 	}
 	if _, err := far.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {

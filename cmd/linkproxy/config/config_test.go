@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -193,5 +194,61 @@ func TestLoad(t *testing.T) {
 	writeFile(t, file, strings.Repeat("#", maxFile+1))
 	if _, err := Load(file); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Errorf("a huge file gives %v", err)
+	}
+}
+
+// TestLoadPeers: peers with a mistake of their own are left out, mistakes elsewhere come beside the rest, and grammar is an error.
+func TestLoadPeers(t *testing.T) {
+	const peer = "\n[[peer]]\nname = %q\nid = %q\nroutes = [%q]\n"
+	one, two := testID(1), testID(2)
+	good := fmt.Sprintf(peer, "good", one, "lan:10.0.0.1")
+	for name, c := range map[string]struct {
+		text  string
+		peers string
+		wrong int
+	}{
+		"all right":             {good, "good", 0},
+		"another table":         {"[listen]\nwait = \"5s\"\nsokcs = 1\npassword_file = \"missing\"\n" + good, "good", 1},
+		"a forward":             {good + "[[forward]]\nlisten = \"x\"\nto = \"nobody:1\"\n", "good", 2},
+		"the peer itself":       {strings.Replace(good, "lan:", "wlan:", 1), "", 1},
+		"an unknown key in it":  {good + "frob = 1\n", "", 1},
+		"another peer":          {good + fmt.Sprintf(peer, "other", two, "10.0.0.2"), "good", 1},
+		"two of one name":       {good + fmt.Sprintf(peer, "good", two, "lan:10.0.0.2"), "", 1},
+		"two of one id":         {fmt.Sprintf(peer, "third", two, "lan:10.0.0.3") + good + fmt.Sprintf(peer, "other", one, "lan:10.0.0.2"), "third", 1},
+		"not a table at all":    {"forward = 1\n" + good, "good", 1},
+		"of a later version":    {"[relay_server]\n" + good, "good", 1},
+		"nothing in it":         {"", "", 0},
+		"a peer without a name": {good + "[[peer]]\n", "good", 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "c.toml")
+			if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cfg, wrong, err := LoadPeers(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var peers []string
+			for _, p := range cfg.Peers {
+				peers = append(peers, p.Name)
+			}
+			if strings.Join(peers, " ") != c.peers || len(wrong) != c.wrong {
+				t.Errorf("peers %q, wrong: %v", peers, wrong)
+			}
+			if name == "another table" && cfg.Listen.Wait != 5*time.Second {
+				t.Errorf("apps wait %v", cfg.Listen.Wait)
+			}
+		})
+	}
+	file := filepath.Join(t.TempDir(), "c.toml")
+	if _, _, err := LoadPeers(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("[[peer\n"+good), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadPeers(file); !errors.As(err, new(Errors)) {
+		t.Errorf("bad grammar: %v", err)
 	}
 }

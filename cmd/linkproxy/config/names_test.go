@@ -37,6 +37,38 @@ func TestParseTo(t *testing.T) {
 	}
 }
 
+// TestCheckTarget: what can be a target, of a peer or by a reach rule, is told from what cannot.
+func TestCheckTarget(t *testing.T) {
+	for _, in := range []string{
+		"devbox:22", "DEVBOX.:22", "devbox.linkproxy.internal:22", "devbox/db.internal:5432", "devbox/[fd00::1]:5432",
+		"host.example:443", "10.0.0.5:22", "[::1]:22",
+	} {
+		if err := CheckTarget(in); err != nil {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+	for in, want := range map[string]string{
+		"":                    "has no port",
+		"devbox":              `write it like "devbox:22"`,
+		"devbox:0":            "no usable port",
+		"devbox:99999":        "a port is a number from 1 to 65535",
+		"devbox:ssh":          "a port is a number from 1 to 65535",
+		"devbox:22-25":        "write one port",
+		"devbox/db:1-2":       "write one port",
+		"devbox/:22":          "is no host",
+		"devbox/db.internal":  "has no port",
+		"host.example/a:1":    "is not the name of a peer",
+		"fd00::1:22":          "an IPv6 address needs brackets",
+		"host.example:443x":   "is not a port",
+		"host example.org:22": "is not a valid peer name",
+		":22":                 "a peer needs a name",
+	} {
+		if err := CheckTarget(in); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", in, err, want)
+		}
+	}
+}
+
 func TestParseToRefuses(t *testing.T) {
 	for in, want := range map[string]string{
 		"devbox":                  `"devbox" has no port; write it like "devbox:22"`,
