@@ -128,6 +128,9 @@ func testPlantedFault(t *testing.T, exe, tmp string) {
 // testInterrupted interrupts the demo once its processes run: nothing of it stays.
 func testInterrupted(t *testing.T, exe, tmp string) {
 	if runtime.GOOS == "windows" {
+		if os.Getenv("LINKPROXY_STRICT") == "1" {
+			t.Fatal("LINKPROXY_STRICT is set, and a process cannot be interrupted by another here")
+		}
 		t.Skip("a process cannot be interrupted by another here")
 	}
 	r := newDemoRun(t, exe, tmp)

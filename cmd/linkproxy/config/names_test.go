@@ -59,7 +59,7 @@ func TestCheckTarget(t *testing.T) {
 		"devbox/db.internal":  "has no port",
 		"host.example/a:1":    "is not the name of a peer",
 		"fd00::1:22":          "an IPv6 address needs brackets",
-		"host.example:443x":   "is not a port",
+		"host.example:443x":   "is not the name of a peer",
 		"host example.org:22": "is not a valid peer name",
 		":22":                 "a peer needs a name",
 	} {
