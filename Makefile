@@ -6,7 +6,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION)
 TAGS     = urfave_cli_no_docs
 BIN      = bin/linkproxy$(shell $(GO) env GOEXE)
 
-.PHONY: build demo test race check lint bench fuzz cross clean
+.PHONY: build demo test race check lint bench lab fuzz cross clean
 
 build:
 	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/linkproxy
@@ -32,6 +32,11 @@ lint:
 
 bench: build
 	$(GO) run ./testenv/bench -linkproxy $(BIN)
+
+# Every scenario in every world that can run here, and a report with pictures; make lab SCENARIO=train plays one.
+LAB = $(if $(SCENARIO),-v -lab.scenario=$(SCENARIO) -lab.report=$(CURDIR)/bin/lab/$(SCENARIO).md,-lab.all -lab.report=$(CURDIR)/docs/lab.md)
+lab:
+	$(GO) test -count=1 -timeout 90m -run 'TestSim|TestLoopback|TestNetNS' ./testenv/lab $(LAB)
 
 # Each fuzzer for FUZZTIME; all of them, one after the other.
 FUZZTIME ?= 10s

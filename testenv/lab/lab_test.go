@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"linkproxy/testenv/netns"
@@ -23,7 +23,7 @@ import (
 
 // together is how many scenarios run at a time where time is the clock's: most of it they wait.
 const (
-	together     = 6
+	together     = 8
 	togetherLong = 3 // with full loads among them, and figures that are published
 )
 
@@ -80,16 +80,20 @@ func writeReport(path string) error {
 	results.Lock()
 	defer results.Unlock()
 	slices.SortStableFunc(results.list, func(a, b *Result) int {
-		return cmp.Or(slices.Index(Runners, a.Runner)-slices.Index(Runners, b.Runner), slices.Index(Baselines, a.Baseline)-slices.Index(Baselines, b.Baseline))
+		if d := slices.Index(Runners, a.Runner) - slices.Index(Runners, b.Runner); d != 0 {
+			return d
+		}
+		return slices.Index(Baselines, a.Baseline) - slices.Index(Baselines, b.Baseline)
 	})
 	return WriteReport(path, all, results.list)
 }
 
 var (
-	tell = flag.Bool("tell", false, "tell what the client decided")
-	all  = flag.Bool("lab.all", false, "play the long scenarios, too")
-	only = flag.String("lab.scenario", "", "play this one only, long or not")
-	out  = flag.String("lab.report", "", "write a report to this file")
+	update = flag.Bool("update", false, "rewrite testdata/*.trace from what the client decides")
+	tell   = flag.Bool("tell", false, "tell what the client decided")
+	all    = flag.Bool("lab.all", false, "play the long scenarios, too")
+	only   = flag.String("lab.scenario", "", "play this one only, long or not")
+	out    = flag.String("lab.report", "", "write a report to this file")
 )
 
 // names lists the scenarios.
@@ -131,14 +135,57 @@ func each(t *testing.T, r Runner, play func(t *testing.T, sc *Scenario)) {
 				t.Skip(sc.Skip)
 			case sc.Long && !*all && *only == "":
 				t.Skip("long: make lab plays it")
+			case testing.Short() && !brief(sc, r):
+				t.Skip("not with -short")
 			}
 			play(t, sc)
 		})
 	}
 }
 
+// brief says whether a scenario is played under the race detector, too.
+func brief(sc *Scenario, r Runner) bool {
+	if r == Sim {
+		return !slices.ContainsFunc(sc.Apps, App.isBlast)
+	}
+	return r == Loopback && sc.Name == "cuts"
+}
+
 func TestSim(t *testing.T) {
-	each(t, Sim, func(t *testing.T, sc *Scenario) { report(t, playSim(t, sc)) })
+	each(t, Sim, func(t *testing.T, sc *Scenario) {
+		r := playSim(t, sc)
+		if sc.Trace {
+			golden(t, r)
+		}
+		report(t, r)
+	})
+}
+
+// goldenLines is how much of a long story is kept.
+const goldenLines = 100
+
+// golden compares what the client decided, and when, with testdata: a change there is a change of behaviour.
+func golden(t *testing.T, r *Result) {
+	t.Helper()
+	path := filepath.Join("testdata", r.Scenario.Name+".trace")
+	lines := r.Trace
+	if n := len(lines); n > goldenLines {
+		lines = append(slices.Clone(lines[:goldenLines]), "and so on")
+	}
+	got := strings.Join(lines, "\n") + "\n"
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; -update writes it", err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		t.Errorf("the client decided otherwise than in %s (-update, if it may):\n%s", path, diff)
+	}
 }
 
 func playSim(t *testing.T, sc *Scenario) (r *Result) {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -585,11 +586,11 @@ func (d *decisions) lines() (out []string) {
 	d.mu.Lock()
 	list := slices.Clone(d.list)
 	d.mu.Unlock()
+	for i := range list {
+		list[i].at = list[i].at.Round(time.Millisecond) // finer, the size of a certificate shows
+	}
 	slices.SortFunc(list, func(a, b decision) int {
-		if a.at != b.at {
-			return int(min(max(a.at-b.at, -1), 1))
-		}
-		return strings.Compare(a.text, b.text)
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.text, b.text))
 	})
 	for _, l := range list {
 		out = append(out, fmt.Sprintf("%12s  %s", l.at, l.text))

@@ -184,6 +184,10 @@ func (a *appRun) plan(end time.Duration) streamcheck.Plan {
 	return p.Slow(a.app.Rate/8, a.app.Pause, a.app.PauseFor)
 }
 
+// offBeat is how long behind its time an event happens: on the beat of the ticks it would be chance whether one was sent
+// before, and no two runs in a bubble would be the same.
+const offBeat = 2700 * time.Microsecond
+
 // timeline makes everything happen at its time.
 func (p *player) timeline(ctx context.Context) {
 	open := window{event: -1}
@@ -197,6 +201,9 @@ func (p *player) timeline(ctx context.Context) {
 		p.windows = append(p.windows, open)
 	}
 	for _, h := range p.sc.timeline() {
+		if h.at > 0 {
+			h.at += offBeat
+		}
 		if wait(ctx, p.start.Add(h.at)) != nil {
 			break
 		}
