@@ -86,7 +86,9 @@ type usage struct{ text string }
 
 func (u *usage) Error() string { return u.text }
 
-func usageError(_ *cli.Context, err error, _ bool) error { return &usage{err.Error()} }
+func usageError(c *cli.Context, err error, _ bool) error {
+	return &usage{fmt.Sprintf("%v; see %s --help", err, c.Command.HelpName)}
+}
 
 // prepare gives every command what urfave/cli does not inherit: the global flags after the command as well, and its
 // manner of failing. Its own help command would swallow a first argument "h".

@@ -85,7 +85,11 @@ func statusText(st control.Status, now time.Time) string {
 		fmt.Fprintf(&b, "the newest config is not in force:\n  %s\n", strings.ReplaceAll(st.Config, "\n", "\n  "))
 	}
 	for _, p := range st.Peers {
-		fmt.Fprintf(&b, "\n%s  %s\n", p.Name, p.State)
+		state := p.State
+		if state == string(dialer.StateIdle) && p.Error == "" {
+			state = "idle: it is reached once an app asks"
+		}
+		fmt.Fprintf(&b, "\n%s  %s\n", p.Name, state)
 		if p.Error != "" {
 			fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(p.Error, "\n", "\n  "))
 		}
@@ -110,10 +114,14 @@ var words = map[string]string{"active": "in use", "standby": "in reserve", "drai
 func linkText(b *strings.Builder, l control.Link, now time.Time) {
 	state := l.State
 	if state == "waiting" {
-		state = "held, no route works"
+		state = "held while no route works"
 	}
-	fmt.Fprintf(b, "  link %s: %s, for %s; %s; received %s, sent %s, of it %s twice\n", l.ID, state, ago(now.Sub(l.Since)),
-		count(len(l.Streams), "stream"), bytesOf(l.BytesIn), bytesOf(l.BytesOut), bytesOf(l.Repeated))
+	twice := ""
+	if l.Repeated > 0 {
+		twice = fmt.Sprintf(" (%s of it twice)", bytesOf(l.Repeated))
+	}
+	fmt.Fprintf(b, "  link %s, %s old: %s; %s; received %s, sent %s%s\n", l.ID, ago(now.Sub(l.Since)), state,
+		count(len(l.Streams), "stream"), bytesOf(l.BytesIn), bytesOf(l.BytesOut), twice)
 	for _, c := range l.Carriers {
 		suspect := ""
 		if c.Suspect {
@@ -131,6 +139,9 @@ func linkText(b *strings.Builder, l control.Link, now time.Time) {
 		fmt.Fprintf(b, "    stream %-28s %s, received %s, sent %s\n", s.Target, ago(now.Sub(s.Since)), bytesOf(s.BytesIn), bytesOf(s.BytesOut))
 	}
 	for _, s := range l.Switches[max(0, len(l.Switches)-3):] {
+		if s.From == 0 {
+			continue // the first one, or one after an outage: no change
+		}
 		how := "because it had to"
 		if s.Planned {
 			how = "as planned"
@@ -186,12 +197,12 @@ func carrierState(c link.CarrierStatus) string {
 func peerStatus(p dialer.PeerStatus) control.Peer {
 	cp := control.Peer{Name: p.Name, ID: p.ID.String(), State: p.State.String(), Next: p.Next, Links: []control.Link{}}
 	if p.Err != nil {
-		cp.Error = p.Err.Error()
+		cp.Error = said(p.Err)
 	}
 	for _, a := range p.Attempts {
 		r := control.Route{Route: a.Route.ID(), Outcome: a.Outcome.String(), TookMS: a.Duration.Milliseconds()}
 		if a.Err != nil {
-			r.Error = a.Err.Error()
+			r.Error = said(a.Err)
 		}
 		if p.Link != nil {
 			for _, c := range p.Link.Carriers {
