@@ -15,6 +15,7 @@ type attempt struct {
 	route  route.Route
 	client *link.Client
 	cancel context.CancelCauseFunc
+	bulk   bool // attach it for bulk
 	// on takes what happens: Reached, and then Attached or Ended once.
 	on func(now time.Time, ev route.Event)
 
@@ -28,9 +29,9 @@ var (
 	errOpenTimeout = fmt.Errorf("no answer within %s", route.OpenLimit)
 )
 
-// start begins an attempt. Limit bounds it altogether; zero: whoever owns it cancels it.
-func (p *peer) start(now time.Time, r route.Route, limit time.Duration, on func(time.Time, route.Event)) *attempt {
-	a := &attempt{route: r, client: p.client, on: on}
+// start begins an attempt. Limit bounds it altogether; zero: whoever owns it cancels it. Bulk: the carrier is to be for bulk.
+func (p *peer) start(now time.Time, r route.Route, limit time.Duration, bulk bool, on func(time.Time, route.Event)) *attempt {
+	a := &attempt{route: r, client: p.client, bulk: bulk, on: on}
 	a.record = route.Attempt{Route: r, Outcome: route.Running, Start: now}
 	ctx, cancel := context.WithCancelCause(p.ctx)
 	a.cancel = cancel
@@ -68,7 +69,7 @@ func (p *peer) run(ctx context.Context, cancel context.CancelCauseFunc, a *attem
 	var gen uint64
 	if err == nil {
 		gen, err = a.client.Attach(ctx, t, link.AttachOptions{
-			Standby: !a.client.Status().Lost, Preference: preference, Name: a.route.ID(),
+			Standby: !a.client.Status().Lost, Bulk: a.bulk, Preference: preference, Name: a.route.ID(),
 		})
 	}
 	if err != nil {

@@ -48,7 +48,8 @@ type peer struct {
 	superseded bool
 	waits      []wait
 	waiting    bool // what the budget was told
-	seek       seek
+	seek       seek   // of the standby
+	bulk       seek   // of the carrier for bulk
 	inUse      uint64 // generation of the carrier in use, as last seen
 	standby    uint64 // generation of the carrier kept as standby; 0: none
 	moves      int    // planned moves and single dials under way: they own their carriers
@@ -121,6 +122,7 @@ func (p *peer) reload(now time.Time) {
 	p.superseded = false
 	p.reconnect.Changed(now, "the config")
 	p.seek.reset()
+	p.bulk.reset()
 	if p.race != nil {
 		p.race.step(now, route.Joined{Routes: conf.Routes})
 	}

@@ -61,7 +61,7 @@ func (r *race) step(now time.Time, ev route.Event) {
 }
 
 func (r *race) dial(now time.Time, to route.Route) {
-	r.tries = append(r.tries, r.p.start(now, to, 0, func(now time.Time, ev route.Event) {
+	r.tries = append(r.tries, r.p.start(now, to, 0, false, func(now time.Time, ev route.Event) {
 		if r.p.client == r.client && r.client.Err() != nil {
 			r.p.linkEnded(now) // first: what ended the link is no finding about the route
 		}

@@ -58,6 +58,7 @@ func (p *peer) tendCarriers(now time.Time, st link.Status, wake *alarm) {
 	in := activeOf(st)
 	if in.Gen != p.inUse {
 		p.inUse = in.Gen
+		p.bulk.reset() // there is none on this route yet
 		if in.Gen == p.standby {
 			p.standby = 0
 		}
@@ -76,6 +77,9 @@ func (p *peer) tendCarriers(now time.Time, st link.Status, wake *alarm) {
 	p.sortOut(st, in, wanted)
 	if wanted && p.standby == 0 {
 		p.seekStandby(now, in, wake)
+	}
+	if p.moves == 0 {
+		p.tendBulk(now, st, in, wake)
 	}
 }
 
@@ -136,7 +140,7 @@ func (p *peer) bestOther(st link.Status, in link.CarrierStatus) (best link.Carri
 		return slices.IndexFunc(p.candidates(in.Name), func(r route.Route) bool { return r.ID() == id })
 	}
 	for _, c := range st.Carriers {
-		if !c.Attached || c.Gen == in.Gen || c.Suspect || rank(c.Name) < 0 {
+		if !c.Attached || c.Bulk || c.Gen == in.Gen || c.Suspect || rank(c.Name) < 0 {
 			continue
 		}
 		if !ok || rank(c.Name) < rank(best.Name) || c.Name == best.Name && c.Gen > best.Gen {
@@ -156,7 +160,7 @@ func (p *peer) sortOut(st link.Status, in link.CarrierStatus, wanted bool) {
 	}
 	for _, c := range st.Carriers {
 		switch {
-		case !c.Attached || c.Gen == in.Gen:
+		case !c.Attached || c.Bulk || c.Gen == in.Gen:
 		case c.Gen == keep:
 			if p.standby != keep {
 				p.client.Keep(keep, true)
@@ -182,7 +186,7 @@ func (p *peer) seekStandby(now time.Time, in link.CarrierStatus, wake *alarm) {
 	}
 	list := p.candidates(in.Name)
 	p.log.Debug("dialling for a standby", "route", list[p.seek.turn%len(list)].ID())
-	p.single(now, list[p.seek.turn%len(list)], func(now time.Time, a *attempt, ev route.Event) {
+	p.single(now, list[p.seek.turn%len(list)], false, func(now time.Time, a *attempt, ev route.Event) {
 		if e, ended := ev.(route.Ended); ended && e.Outcome == route.NoRoute {
 			p.budget.Refund(now)
 		}
@@ -190,11 +194,12 @@ func (p *peer) seekStandby(now time.Time, in link.CarrierStatus, wake *alarm) {
 	})
 }
 
-// single dials one route for the link, outside of any race. On is told how it ended, on the loop.
-func (p *peer) single(now time.Time, to route.Route, on func(time.Time, *attempt, route.Event)) {
+// single dials one route for the link, outside of any race: as a standby or as the carrier for bulk. On is told how it ended,
+// on the loop.
+func (p *peer) single(now time.Time, to route.Route, bulk bool, on func(time.Time, *attempt, route.Event)) {
 	p.moves++
 	var a *attempt
-	a = p.start(now, to, route.RaceLimit, func(now time.Time, ev route.Event) {
+	a = p.start(now, to, route.RaceLimit, bulk, func(now time.Time, ev route.Event) {
 		if _, more := ev.(route.Reached); more {
 			return
 		}
@@ -272,13 +277,13 @@ func (p *peer) use(now time.Time, id string, done func(error)) {
 		return
 	}
 	for _, c := range st.Carriers {
-		if c.Attached && c.Name == id && !c.Suspect {
+		if c.Attached && !c.Bulk && c.Name == id && !c.Suspect {
 			p.move(p.client, c.Gen, done)
 			return
 		}
 	}
 	_ = p.budget.Take(now) // counted, but what a user asks for is done
-	p.single(now, p.conf.Routes[i], func(now time.Time, a *attempt, _ route.Event) {
+	p.single(now, p.conf.Routes[i], false, func(now time.Time, a *attempt, _ route.Event) {
 		if a.record.Outcome != route.Won {
 			done(raceError(p.name, []route.Attempt{a.record}, ""))
 			return

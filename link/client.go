@@ -57,6 +57,9 @@ func NewClient(cfg ClientConfig) *Client {
 type AttachOptions struct {
 	// Role is frame.Active while the link has no carrier, frame.Standby otherwise.
 	Standby bool
+	// Bulk makes it a carrier for the bytes of bulk streams, beside the one in use and over the same route, so that those of
+	// conversations wait behind them neither here nor in any socket. The link leaves it with the next switch.
+	Bulk bool
 	// Preference orders carriers for failover; lower is better.
 	Preference int
 	// Name is shown in statuses: the route.
@@ -67,7 +70,10 @@ type AttachOptions struct {
 // says that the right host would not attach it. ErrUnknown: the host has lost the session, and the link has ended.
 func (c *Client) Attach(ctx context.Context, t *Transport, o AttachOptions) (gen uint64, err error) {
 	role := frame.Active
-	if o.Standby {
+	switch {
+	case o.Bulk:
+		role = frame.Bulk
+	case o.Standby:
 		role = frame.Standby
 	}
 	c.mu.Lock()

@@ -418,6 +418,7 @@ type CarrierStatus struct {
 	Gen               uint64
 	Attached, Active  bool
 	Suspect, Draining bool
+	Bulk              bool // for the bytes of bulk, beside the one in use
 	RTT, B            time.Duration
 	Unseen            int // stream bytes sent and not SEEN
 	BytesIn, BytesOut uint64
@@ -427,7 +428,7 @@ type CarrierStatus struct {
 
 func (k *Carrier) status() CarrierStatus {
 	return CarrierStatus{
-		Gen: k.gen, Attached: k.attached, Active: k.c.tx() == k, Suspect: k.doubtful(), Draining: k.draining != 0,
+		Gen: k.gen, Attached: k.attached, Active: k.c.tx() == k, Suspect: k.doubtful(), Draining: k.draining != 0, Bulk: k.role == frame.Bulk,
 		RTT: k.rtt.srtt, B: k.rtt.base(), Unseen: k.unseen, BytesIn: k.bytesIn, BytesOut: k.bytesOut,
 		Since: k.since, LastRecv: k.lastRecv,
 	}

@@ -119,8 +119,11 @@ func (w *world) attach(good bool) *conn {
 		c.late = []time.Duration{0, time.Millisecond, 50 * time.Millisecond, time.Second}[w.t.n(4)]
 		c.batch = w.t.n(4) == 1
 		pref = w.t.n(3)
-		if w.t.n(4) == 1 {
+		switch w.t.n(8) {
+		case 1, 2:
 			role = frame.Standby
+		case 3, 4:
+			role = frame.Bulk // whatever there is beside it
 		}
 	}
 	k, f := cl.Begin(w.now, role, pref, c.pipe[0].delay+c.pipe[1].delay)

@@ -106,6 +106,9 @@ type Core struct {
 	lastByte   Time
 	lively     bool // somebody converses, as of livelyAt
 	livelyAt   Time
+	bulkAt     Time // when bulk last moved, either way; 0: never
+	// when somebody last conversed beside bulk, and since when that goes on
+	besideAt, besideSince Time
 }
 
 // Out is what the caller has to do after a call: wake writers, tell apps, close connections. Take empties it.
@@ -193,7 +196,8 @@ func (c *Core) ordered() []*Stream {
 	return list
 }
 
-// tx is the carrier this side sends on: the named one, else the attached one of the highest generation; nil: none.
+// tx is the carrier this side sends on: the named one, else the attached one of the highest generation, one for bulk only if
+// there is no other; nil: none.
 func (c *Core) tx() *Carrier {
 	var last *Carrier
 	for _, k := range c.carriers {
@@ -203,24 +207,45 @@ func (c *Core) tx() *Carrier {
 		if k.gen == c.named {
 			return k
 		}
-		last = k
+		if last == nil || k.role != frame.Bulk || last.role == frame.Bulk {
+			last = k
+		}
 	}
 	return last
 }
 
-// other is the best attached carrier besides k: not suspect before suspect, then by preference, then the newest.
+// bulkTx is the carrier that bulk is sent on in place of tx; nil: there is none, or it is in doubt or was left. The host sends
+// nothing on it before the client has: a client that never learned of the attach could not tell it of the carrier's end.
+func (c *Core) bulkTx(tx *Carrier) *Carrier {
+	for _, k := range c.carriers {
+		if k.role == frame.Bulk && k != tx && k.attached && !k.closing && k.draining == 0 && !k.doubtful() &&
+			(c.cfg.Client || k.recvN > 0) {
+			return k
+		}
+	}
+	return nil
+}
+
+// other is the best attached carrier besides k: not suspect before suspect, one for bulk last, then by preference, then the
+// newest.
 func (c *Core) other(k *Carrier) *Carrier {
 	var best *Carrier
 	for _, o := range c.carriers {
-		if o == k || !o.attached || o.closing {
-			continue
-		}
-		if best == nil || !o.doubtful() && best.doubtful() ||
-			o.doubtful() == best.doubtful() && o.pref <= best.pref {
+		if o != k && o.attached && !o.closing && (best == nil || o.betterThan(best)) {
 			best = o
 		}
 	}
 	return best
+}
+
+func (k *Carrier) betterThan(o *Carrier) bool {
+	switch {
+	case k.doubtful() != o.doubtful():
+		return o.doubtful()
+	case (k.role == frame.Bulk) != (o.role == frame.Bulk):
+		return o.role == frame.Bulk
+	}
+	return k.pref <= o.pref
 }
 
 func (c *Core) find(gen uint64) *Carrier {
@@ -248,7 +273,7 @@ func (c *Core) Begin(now Time, role frame.Role, pref int, handshake time.Duratio
 	c.carriers = append(c.carriers, k)
 	f := frame.Frame{Kind: frame.Attach, Role: role, Gen: k.gen, Epoch: c.epoch, Keep: c.known()}
 	if !c.newOK {
-		f.Kind, f.Role = frame.New, frame.Active
+		f.Kind, f.Role, k.role = frame.New, frame.Active, frame.Active
 		if c.newAt >= 0 {
 			f.Age = now - c.newAt
 		}
@@ -296,6 +321,7 @@ func (c *Core) Accepted(now Time, k *Carrier) {
 	if old.doubtful() {
 		old.hedge(k)
 	}
+	k.pingDue = k.role == frame.Bulk
 	k.urge()
 }
 
@@ -394,6 +420,9 @@ func (c *Core) adopt(now Time, old, k *Carrier, planned bool, reason string) {
 	}
 	c.named = k.gen
 	k.draining, k.drainDue, k.peerDrained, k.served = 0, 0, false, c.epoch
+	if k.role == frame.Bulk {
+		k.role = frame.Active
+	}
 	if planned && old != nil && old != k {
 		limit := 256 << 10
 		if r := k.rate.during(old.rtt.minRTT()); r > 0 {
@@ -401,9 +430,14 @@ func (c *Core) adopt(now Time, old, k *Carrier, planned bool, reason string) {
 		}
 		old.handOver(k)
 		old.copyTo(k, limit)
-		old.drainDue, old.draining, old.drainAt = c.epoch, c.epoch, now
-		old.urge()
+		old.drain(now)
 		c.orphans.moveTo(k)
+		for _, o := range c.carriers {
+			if o.role == frame.Bulk && o.attached && o.draining == 0 {
+				o.handOver(k) // what it has sent it delivers; the next route gets one of its own
+				o.drain(now)
+			}
+		}
 	} else {
 		c.orphans.own(k)
 		for _, o := range c.carriers {
@@ -411,6 +445,9 @@ func (c *Core) adopt(now Time, old, k *Carrier, planned bool, reason string) {
 			case o == k:
 			case o.attached:
 				o.moveTo(k)
+				if o.role == frame.Bulk {
+					o.drain(now)
+				}
 			default:
 				o.forget() // still racing: the winner answers for all now
 			}
@@ -423,6 +460,12 @@ func (c *Core) adopt(now Time, old, k *Carrier, planned bool, reason string) {
 		c.switches = append(c.switches, rec)
 	}
 	c.out.Changed = true
+	k.urge()
+}
+
+// drain ends DATA on k for this epoch.
+func (k *Carrier) drain(now Time) {
+	k.drainDue, k.draining, k.drainAt = k.c.epoch, k.c.epoch, now
 	k.urge()
 }
 

@@ -31,6 +31,8 @@ const (
 	// flowing: while stream bytes came within this (or 2 B), the receiver asks every flowingPing (or half a round trip).
 	flowing     = 250 * time.Millisecond
 	flowingPing = 50 * time.Millisecond
+	// bulkAsk is how long the carrier in use may say nothing while bytes come on the one for bulk, where they belong.
+	bulkAsk = time.Second
 )
 
 // Advance does what is due by now: suspicion, moves, pings, closes, hold times.
@@ -131,14 +133,14 @@ func (c *Core) watch(now Time, k *Carrier) {
 	}
 }
 
-// closeAt is when a silent carrier is closed while another is attached: after 3 B and 3 s; a standby already after 2 B,
+// closeAt is when a silent carrier is closed while another is attached: after 3 B and 3 s; a standby, or one for bulk, already after 2 B,
 // unless the carrier in use is silent too: then the silence may be this machine's.
 func (c *Core) closeAt(k *Carrier) (Time, bool) {
 	_, since, ok := k.oldest()
 	if !ok {
 		return 0, false
 	}
-	if tx := c.tx(); tx != k && k.role == frame.Standby && k.draining == 0 && tx != nil && !tx.doubtful() {
+	if tx := c.tx(); tx != k && k.role != frame.Active && k.draining == 0 && tx != nil && !tx.doubtful() {
 		return k.silentAt(2)
 	}
 	at, _ := k.silentAt(3)
@@ -149,7 +151,11 @@ func (c *Core) closeAt(k *Carrier) (Time, bool) {
 func (c *Core) doubt(now Time, k *Carrier) {
 	k.doubtAt = now
 	c.out.Changed = true
-	if c.tx() != k {
+	tx := c.tx()
+	if tx != k {
+		if tx != nil {
+			tx.kick() // it carries bulk again, if that was k's
+		}
 		return
 	}
 	if o := c.other(k); o != nil {
@@ -162,7 +168,7 @@ func (c *Core) doubt(now Time, k *Carrier) {
 // another B. A SEEN ends that.
 func (c *Core) cameOn(now Time, k *Carrier) {
 	tx := c.tx()
-	if c.cfg.Client || tx == nil || tx == k || tx.doubtful() || k.left != 0 && now < k.left+rollbackTime {
+	if c.cfg.Client || tx == nil || tx == k || k.role == frame.Bulk || tx.doubtful() || k.left != 0 && now < k.left+rollbackTime {
 		return
 	}
 	tx.hole = true
@@ -230,7 +236,11 @@ func (c *Core) pingAt(now Time, k *Carrier) (Time, bool) {
 // host may be in doubt of k, of which only the client can let go, and which it has no other reason to ask.
 func (c *Core) elsewhere(k *Carrier) bool {
 	for _, o := range c.carriers {
-		if o != k && !o.dead && o.lastData > max(k.lastRecv, k.lastPing) {
+		asked := max(k.lastRecv, k.lastPing)
+		if o.role == frame.Bulk {
+			asked += bulkAsk
+		}
+		if o != k && !o.dead && o.lastData > asked {
 			return true
 		}
 	}
@@ -339,6 +349,9 @@ func (c *Core) Prove(k *Carrier) {
 
 // SetStandby marks k as a standby, which is kept, or as one that is closed some time after the link moved off it.
 func (k *Carrier) SetStandby(on bool) {
+	if k.role == frame.Bulk {
+		return
+	}
 	k.role = frame.Active
 	if on {
 		k.role = frame.Standby
@@ -359,6 +372,8 @@ type Status struct {
 	Doubtful  bool // the carrier in use is silent or has a hole
 	HasOther  bool // another is attached
 	Confirmed bool // the host has acknowledged the link
+	WantsBulk bool // somebody has conversed beside bulk for a while, up to BesideAt: that wants a carrier for bulk
+	BesideAt  Time
 }
 
 // Status returns a copy of what is known.
@@ -366,6 +381,7 @@ func (c *Core) Status() Status {
 	st := Status{
 		Streams: len(c.streams), Lost: c.lost, LostAt: c.lostAt, LastByte: c.lastByte, Epoch: c.epoch, Counts: c.counts,
 		Switches: append([]SwitchRecord(nil), c.switches...), Err: c.err, Confirmed: c.newOK,
+		WantsBulk: c.wantsBulk(), BesideAt: c.besideAt,
 	}
 	for _, k := range c.carriers {
 		st.Carriers = append(st.Carriers, k.status())

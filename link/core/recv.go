@@ -8,6 +8,7 @@ func (c *Core) Arrived(now Time, k *Carrier, n int) {
 	k.bytesIn += uint64(n)
 	if k.suspect {
 		k.suspect = false
+		k.kick()
 		c.out.Changed = true
 	}
 }
@@ -23,7 +24,9 @@ func (c *Core) Recv(now Time, k *Carrier, f *frame.Frame) error {
 	if len(k.log) > maxLog {
 		return protocol("%d frames not SEEN", len(k.log))
 	}
-	k.recvN++
+	if k.recvN++; k.recvN == 1 {
+		k.kick() // there may be bulk for it
+	}
 	k.lastFrame = now
 	c.ack(now, k, f)
 	switch f.Kind {
@@ -94,7 +97,7 @@ func (c *Core) ack(now Time, k *Carrier, f *frame.Frame) {
 	}
 	k.ackBy(now + delay)
 	most := ackBytes + min(k.inRate.during(busyMachine), 2*ackBytes)
-	if c.lively {
+	if k.besideTalk() {
 		most = frame.Max - frame.DataOverhead - controlRoom
 	}
 	if delay == 0 || k.recvBytes >= most || k.recvN-k.saidN >= maxUnsaid {

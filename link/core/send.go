@@ -231,13 +231,40 @@ const (
 // converse notes a frame of s, if s is a conversation: little both ways. Two frames in a row begin a lively time, so that
 // the request ahead of a download does not. A stream that is bulk one way is not, though small answers come the other way.
 func (s *Stream) converse(now Time, bytes int) {
+	c := s.c
+	if bytes > smallData {
+		c.bulkAt = now
+	}
 	if bytes > smallData || s.written.left(now) >= bulkVolume || s.taken.left(now) >= bulkVolume {
 		return
 	}
-	c := s.c
 	c.lively = c.lively || c.livelyAt != 0 && now < c.livelyAt+livelyTime
 	c.livelyAt = now
+	if c.lively && c.bulkAt != 0 && now < c.bulkAt+livelyTime {
+		c.beside(now)
+	}
 }
+
+// beside notes that somebody converses beside bulk. Once that has gone on for besideTime the client wants a carrier for bulk.
+func (c *Core) beside(now Time) {
+	if c.besideAt == 0 || now > c.besideAt+besideGap {
+		c.besideSince = now
+	}
+	was := c.wantsBulk()
+	c.besideAt = now
+	c.out.Changed = c.out.Changed || c.wantsBulk() && !was
+}
+
+// A second carrier is worth a handshake to a conversation beside bulk that lasts. It takes a pause of the one or the other.
+const (
+	besideTime = 250 * time.Millisecond
+	besideGap  = 2 * time.Second
+)
+
+func (c *Core) wantsBulk() bool { return c.besideAt >= c.besideSince+besideTime }
+
+// besideTalk says whether what k carries of bulk may delay a conversation on k.
+func (k *Carrier) besideTalk() bool { return k.c.lively && k.role != frame.Bulk }
 
 // frameBytes bounds one DATA so that it holds the carrier for at most 50 ms at the measured rate.
 func (k *Carrier) frameBytes() int {
@@ -249,23 +276,24 @@ func (k *Carrier) frameBytes() int {
 
 // FlushBytes is how much may be gathered for one write, for the same 50 ms.
 func (k *Carrier) FlushBytes() int {
-	if k.c.lively {
+	if k.besideTalk() {
 		return frame.Max
 	}
 	return max(frame.Max, min(4*frame.Max, k.rate.during(50*time.Millisecond)))
 }
 
-// carriesNew says whether k takes new bytes of streams, and whether only interactive ones.
-func (c *Core) carriesNew(k *Carrier) (yes, onlyFast bool) {
+// carriesNew says whether k takes new bytes of interactive streams, and of bulk.
+func (c *Core) carriesNew(k *Carrier) (fast, bulk bool) {
 	tx := c.tx()
-	switch {
-	case tx == k:
-		return true, false
-	case tx == nil:
-		return !k.attached && k.budget > 0, false
-	default:
-		return k.attached && tx.doubtful() && c.other(tx) == k, true
+	if tx == nil {
+		racing := !k.attached && k.budget > 0
+		return racing, racing
 	}
+	apart := c.bulkTx(tx)
+	if tx == k {
+		return true, apart == nil
+	}
+	return k.attached && tx.doubtful() && c.other(tx) == k, apart == k
 }
 
 // hasData says whether pullData would find anything.
@@ -277,29 +305,29 @@ func (c *Core) hasData(k *Carrier) bool {
 	if k.unseen >= w+frame.Max {
 		return false
 	}
-	yes, onlyFast := c.carriesNew(k)
-	if len(k.fast) > 0 || yes && len(c.fast.list) > 0 {
+	fast, bulk := c.carriesNew(k)
+	if len(k.fast) > 0 || fast && len(c.fast.list) > 0 {
 		return true
 	}
-	return k.unseen < w && (len(k.slow) > 0 || yes && !onlyFast && len(c.bulk.list) > 0)
+	return k.unseen < w && (len(k.slow) > 0 || bulk && len(c.bulk.list) > 0)
 }
 
 // pullData appends stream bytes: interactive before bulk, a stream's repeated bytes before its new ones.
 func (k *Carrier) pullData(now Time, b []byte) []byte {
 	c := k.c
 	w := k.window()
-	yes, onlyFast := c.carriesNew(k)
+	fast, bulk := c.carriesNew(k)
 	ok := true
 	for ok && k.unseen < w+frame.Max && len(k.fast) > 0 {
 		b, ok = k.pullSpan(now, b, &k.fast)
 	}
-	for ok && k.unseen < w+frame.Max && yes && len(c.fast.list) > 0 {
+	for ok && k.unseen < w+frame.Max && fast && len(c.fast.list) > 0 {
 		b, ok = k.pullNew(now, b, &c.fast)
 	}
 	for ok && k.unseen < w && len(k.slow) > 0 {
 		b, ok = k.pullSpan(now, b, &k.slow)
 	}
-	for ok && k.unseen < w && yes && !onlyFast && len(c.bulk.list) > 0 {
+	for ok && k.unseen < w && bulk && len(c.bulk.list) > 0 {
 		b, ok = k.pullNew(now, b, &c.bulk)
 	}
 	return b
@@ -383,7 +411,7 @@ func (k *Carrier) pullNew(now Time, b []byte, q *queue) ([]byte, bool) {
 // turnBytes is how much a bulk stream may send before the next one's turn. Several records of one stream in a row become
 // one write to its app on the other side.
 func (k *Carrier) turnBytes() int {
-	if k.c.lively {
+	if k.besideTalk() {
 		return frame.Max - frame.DataOverhead - controlRoom
 	}
 	return min(k.rate.during(busyMachine), bulkTurn)

@@ -599,7 +599,11 @@ func (s *Stream) enqueue() {
 		c.bulk.push(s)
 	}
 	if k := c.tx(); k != nil {
-		k.kick()
+		if o := c.bulkTx(k); o != nil && !s.interactive {
+			o.kick()
+		} else {
+			k.kick()
+		}
 		if k.doubtful() {
 			if o := c.other(k); o != nil {
 				o.kick()

@@ -92,6 +92,7 @@ type Role uint8
 const (
 	Active  Role = 0 // carries the link at once
 	Standby Role = 1 // attached, idle until a switch names it
+	Bulk    Role = 2 // carries the stream bytes of bulk beside the active one, over the same route
 )
 
 // Keep tells the host which generations the client still knows: every attached one below Below that List does not name
@@ -290,7 +291,7 @@ func (r *reader) body(f *Frame) bool {
 		f.Gen, f.Epoch = r.uint(), r.uint()
 		f.Keep = r.keep()
 		f.Age = r.duration(time.Millisecond)
-		r.bad = r.bad || f.Role > Standby
+		r.bad = r.bad || f.Role > Bulk
 	case NewOK, AttachOK:
 		f.Link, f.Gen = r.id(), r.uint()
 	case AttachNo:

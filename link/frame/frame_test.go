@@ -137,7 +137,7 @@ func TestParseRefuses(t *testing.T) {
 		{"a number of 63 bits", "18 0009 ffffffffffffffff7f", ErrMalformed},
 		{"a number that never ends", "18 000b ffffffffffffffffffff01", ErrMalformed},
 		{"a code of 33 bits", "17 0006 01 8080808010", ErrMalformed},
-		{"an unknown role", "04 0016 000102030405060708090a0b0c0d0e0f 02 01 01 02 00 00", ErrMalformed},
+		{"an unknown role", "04 0016 000102030405060708090a0b0c0d0e0f 03 01 01 02 00 00", ErrMalformed},
 		{"a keep list of 33", "23 0005 00 01 01 01 21", ErrMalformed},
 		{"a keep list that is not there", "23 0006 00 01 01 01 02 01", ErrMalformed},
 		{"a target of 301 bytes", "10 0130 01 00 00" + strings.Repeat("61", 301), ErrMalformed},
