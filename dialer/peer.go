@@ -47,7 +47,7 @@ type peer struct {
 	lastEnd    error // why the last link ended
 	superseded bool
 	waits      []wait
-	waiting    bool // what the budget was told
+	waiting    bool   // what the budget was told
 	seek       seek   // of the standby
 	bulk       seek   // of the carrier for bulk
 	inUse      uint64 // generation of the carrier in use, as last seen
