@@ -19,8 +19,6 @@ const (
 	// seekMin and seekMax bound the wait between two dials for a second carrier: it is a comfort, no need.
 	seekMin = 5 * time.Second
 	seekMax = 60 * time.Second
-	// lookEvery is how soon a link that was quiet is found active again; only while streams are open.
-	lookEvery = 5 * time.Second
 	// moveLimit is how long a carrier may take to prove that large segments pass before a planned move to it is given up.
 	moveLimit = 5 * time.Second
 )
@@ -120,10 +118,7 @@ func (p *peer) wantStandby(now time.Time, st link.Status, in link.CarrierStatus,
 		wake.add(until)
 		return st.Streams > 0 || p.standby != 0
 	}
-	if st.Streams > 0 {
-		wake.add(now.Add(lookEvery))
-	}
-	return false
+	return false // the next byte is told
 }
 
 // candidates are the routes a standby may take, best first.

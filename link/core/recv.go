@@ -295,7 +295,7 @@ func (s *Stream) recvData(now Time, k *Carrier, f *frame.Frame) error {
 		if n := s.in.next - before; n > 0 {
 			s.c.counts.BytesIn += n
 			s.c.cameOn(now, k)
-			s.c.lastByte = now
+			s.c.byteMoved(now)
 			s.taken.add(now, int(n))
 			s.converse(now, len(f.Data))
 			s.readable()

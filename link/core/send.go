@@ -26,7 +26,7 @@ func (c *Core) Pull(now Time, k *Carrier, b []byte) []byte {
 	if c.err != nil {
 		return b
 	}
-	c.lively = c.lively && now < c.livelyAt+livelyTime
+	c.lively = c.lively && now < c.livelyAt+c.livelyFor()
 	data := c.hasData(k)
 	if !k.urgent && !data && (k.ackAt == 0 || now < k.ackAt) {
 		return b
@@ -214,7 +214,7 @@ func (k *Carrier) window() int {
 	if r > localRTT {
 		r *= 2
 	}
-	return k.rate.during(r) + 32<<10
+	return k.rate.during(r) + min(max(k.rate.during(livelyQueue), 4<<10), 32<<10)
 }
 
 // busyMachine is what a busy machine adds to a round trip that is itself shorter.
@@ -222,11 +222,27 @@ const busyMachine = 500 * time.Microsecond
 
 // While somebody converses beside bulk, bulk may not queue ahead of keystrokes: then there is no allowance for a busy
 // machine, acknowledgements come with every record, and a write takes one. On a local network, where the round trip is
-// far shorter than what a queue of 64 KiB takes, not even twice what the route holds.
+// far shorter than what a queue of 64 KiB takes, not even twice what the route holds. On a slow one, no more than 100 ms beyond.
 const (
-	livelyTime = 100 * time.Millisecond
-	localRTT   = 2 * time.Millisecond
+	livelyTime  = 100 * time.Millisecond
+	livelyMost  = 2 * time.Second
+	livelyQueue = 100 * time.Millisecond
+	localRTT    = 2 * time.Millisecond
 )
+
+// livelyFor is how long after a small frame somebody still converses: on a slow route a conversation is slow, too, and the
+// window that opens at its end is in the way for long.
+func (c *Core) livelyFor() time.Duration {
+	k := c.tx()
+	if k == nil {
+		return livelyTime
+	}
+	d := 2 * k.rtt.srtt
+	if r := k.rate.bytesPerSecond(); r > 0 {
+		d = max(d, time.Duration(float64(64<<10)/r*float64(time.Second)))
+	}
+	return max(livelyTime, min(d, livelyMost))
+}
 
 // converse notes a frame of s, if s is a conversation: little both ways. Two frames in a row begin a lively time, so that
 // the request ahead of a download does not. A stream that is bulk one way is not, though small answers come the other way.
@@ -238,9 +254,10 @@ func (s *Stream) converse(now Time, bytes int) {
 	if bytes > smallData || s.written.left(now) >= bulkVolume || s.taken.left(now) >= bulkVolume {
 		return
 	}
-	c.lively = c.lively || c.livelyAt != 0 && now < c.livelyAt+livelyTime
+	long := c.livelyFor()
+	c.lively = c.lively || c.livelyAt != 0 && now < c.livelyAt+long
 	c.livelyAt = now
-	if c.lively && c.bulkAt != 0 && now < c.bulkAt+livelyTime {
+	if c.lively && c.bulkAt != 0 && now < c.bulkAt+long {
 		c.beside(now)
 	}
 }

@@ -349,8 +349,18 @@ func (s *Stream) Grow(now Time, n int) {
 
 func (s *Stream) wrote(now Time, n int) {
 	s.classify(now, n)
-	s.c.lastByte = now
+	s.c.byteMoved(now)
 	s.enqueue()
+}
+
+// quietTime is how long no byte must have moved for the next one to be told as a change of the status.
+const quietTime = 10 * time.Second
+
+func (c *Core) byteMoved(now Time) {
+	if c.lastByte == 0 || now >= c.lastByte+quietTime {
+		c.out.Changed = true
+	}
+	c.lastByte = now
 }
 
 // bulkVolume and bulkLeak tell interactive from bulk: who sends more than 32 KiB faster than 64 KiB a second is bulk.
