@@ -241,7 +241,7 @@ func (w *world) checkIdle(i int, c *Core) {
 			w.fail("%s: carrier %d waits for the SEEN of a %v since %v", names[i], k.gen, e.kind, since)
 		}
 	}
-	for _, s := range append(c.fast.list, c.bulk.list...) {
+	for _, s := range append(append(append([]*Stream(nil), c.keys.list...), c.fast.list...), c.bulk.list...) {
 		if s.sendable() {
 			w.fail("%s: stream %d still waits to send", names[i], s.ID)
 		}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"strings"
 	"testing"
 
 	"linkproxy/link/frame"
@@ -439,4 +440,79 @@ func TestOpenedWaitsForCompanyWhereNobodyWaitsForIt(t *testing.T) {
 	asks.Accept(r.now)
 	r.pump()
 	r.wantSaid(k, "OPENED")
+}
+
+func TestKeystrokePassesWhoHasMuchToSay(t *testing.T) {
+	r, k, page := idle(t)
+	key := r.open(k)
+	page.limit = 1 << 30
+	page.Write(r.now, make([]byte, 20<<10)) // no bulk yet
+	if !page.interactive {
+		t.Fatal("20 KiB are bulk")
+	}
+	key.Write(r.now, []byte("x"))
+	r.pump()
+	for _, f := range r.took(k) {
+		if f.Kind == frame.Data {
+			if f.Stream != key.ID {
+				t.Fatalf("stream %d goes first", f.Stream)
+			}
+			return
+		}
+	}
+	t.Fatal("nothing was said")
+}
+
+func TestBulkCarrier(t *testing.T) {
+	r := newRig(t, true)
+	k := r.carrier(frame.Active, 10*ms)
+	key, bulk := r.open(k), r.open(k)
+	bulk.Priority, bulk.limit = 1, 1<<30
+	o := r.carrier(frame.Bulk, 10*ms)
+	if f := r.took(o); kinds(f) != "PING" {
+		t.Fatalf("said first: %s", kinds(f))
+	}
+	r.seen(o)
+	r.write(bulk, 40<<10)
+	r.write(key, 10)
+	if a, b := kinds(r.took(k)), kinds(r.took(o)); strings.Count(a, "DATA") != 1 || !strings.Contains(b, "DATA") {
+		t.Fatalf("said %q and, for bulk, %q", a, b)
+	}
+	// In doubt, it carries no more; what it has delivered it need not say again, and bulk goes on beside the keystrokes.
+	r.seen(k)
+	at, _ := o.silentAt(1)
+	r.skip(at)
+	if !o.doubtful() || k.doubtful() {
+		t.Fatalf("in doubt: the carrier for bulk %v, the other %v", o.doubtful(), k.doubtful())
+	}
+	r.took(k)
+	r.write(bulk, 10<<10)
+	if a := kinds(r.took(k)); !strings.Contains(a, "DATA") {
+		t.Fatalf("bulk waits for a carrier in doubt: %q", a)
+	}
+	before := r.c.counts.Repeated
+	r.c.Dead(r.now, o)
+	r.pump()
+	if got := r.c.counts.Repeated - before; got != 40<<10 {
+		t.Fatalf("%d bytes are said again, want what it had not delivered", got)
+	}
+}
+
+// TestHostWaitsForItsClientOnACarrierForBulk: a client that never learned of the attach could not tell of the carrier's end.
+func TestHostWaitsForItsClientOnACarrierForBulk(t *testing.T) {
+	r := newRig(t, false)
+	k := r.carrier(frame.Active, 10*ms)
+	s := r.open(k)
+	s.Priority, s.limit = 1, 1<<30
+	o := r.carrier(frame.Bulk, 10*ms)
+	r.write(s, 1000)
+	if a, b := kinds(r.took(k)), kinds(r.took(o)); !strings.Contains(a, "DATA") || b != "" {
+		t.Fatalf("said %q and, for bulk, %q", a, b)
+	}
+	r.must(r.recv(o, frame.Frame{Kind: frame.Ping, ID: 1}))
+	r.took(o)
+	r.write(s, 1000)
+	if a, b := kinds(r.took(k)), kinds(r.took(o)); strings.Contains(a, "DATA") || !strings.Contains(b, "DATA") {
+		t.Fatalf("after the PING: said %q and, for bulk, %q", a, b)
+	}
 }

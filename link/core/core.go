@@ -90,7 +90,8 @@ type Core struct {
 	newAt    Time               // client: when the first NEW with app frames left; -1: none did
 	keep     frame.Keep         // host: what the client last said it knows
 	used     map[uint64]bool    // host: generations that were attached, from keep on
-	fast     queue              // streams with new interactive bytes
+	keys     queue              // streams with few new interactive bytes
+	fast     queue              // with more
 	bulk     queue              // streams with new bulk bytes
 	orphans  *Carrier           // what waits to be said again while no carrier lives
 	lost     bool               // no attached carrier

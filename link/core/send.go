@@ -208,7 +208,7 @@ func (k *Carrier) openFirst(now Time, b []byte, s *Stream) []byte {
 // the round trip.
 func (k *Carrier) window() int {
 	r := k.rtt.minRTT()
-	if !k.c.lively {
+	if !k.c.lively || k.role != frame.Bulk && k.c.bulkTx(k) != nil { // or bulk has a carrier of its own
 		return 2*k.rate.during(r+busyMachine) + 64<<10
 	}
 	if r > localRTT {
@@ -323,13 +323,13 @@ func (c *Core) hasData(k *Carrier) bool {
 		return false
 	}
 	fast, bulk := c.carriesNew(k)
-	if len(k.fast) > 0 || fast && len(c.fast.list) > 0 {
+	if len(k.fast) > 0 || fast && len(c.keys.list)+len(c.fast.list) > 0 {
 		return true
 	}
 	return k.unseen < w && (len(k.slow) > 0 || bulk && len(c.bulk.list) > 0)
 }
 
-// pullData appends stream bytes: interactive before bulk, a stream's repeated bytes before its new ones.
+// pullData appends stream bytes: few interactive ones before many, these before bulk, a stream's repeated bytes before its new ones.
 func (k *Carrier) pullData(now Time, b []byte) []byte {
 	c := k.c
 	w := k.window()
@@ -337,6 +337,9 @@ func (k *Carrier) pullData(now Time, b []byte) []byte {
 	ok := true
 	for ok && k.unseen < w+frame.Max && len(k.fast) > 0 {
 		b, ok = k.pullSpan(now, b, &k.fast)
+	}
+	for ok && k.unseen < w+frame.Max && fast && len(c.keys.list) > 0 {
+		b, ok = k.pullNew(now, b, &c.keys)
 	}
 	for ok && k.unseen < w+frame.Max && fast && len(c.fast.list) > 0 {
 		b, ok = k.pullNew(now, b, &c.fast)
@@ -413,7 +416,7 @@ func (k *Carrier) pullNew(now Time, b []byte, q *queue) ([]byte, bool) {
 	s.c.counts.BytesOut += uint64(n)
 	k.share(span{s, from, s.sent, true})
 	b = k.data(now, b, sent{stream: s.ID, off: from, n: n, hedge: !k.attached}, s, from)
-	if q.turn += n; q.turn >= k.turnBytes() || q == &k.c.fast || !s.sendable() {
+	if q.turn += n; q.turn >= k.turnBytes() || q != &k.c.bulk || !s.sendable() {
 		q.pop()
 		s.queued = false
 		s.enqueue()

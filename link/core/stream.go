@@ -603,10 +603,13 @@ func (s *Stream) enqueue() {
 	}
 	s.queued = true
 	c := s.c
-	if s.interactive {
-		c.fast.push(s)
-	} else {
+	switch {
+	case !s.interactive:
 		c.bulk.push(s)
+	case s.out.end-s.sent > smallData:
+		c.fast.push(s)
+	default:
+		c.keys.push(s)
 	}
 	if k := c.tx(); k != nil {
 		if o := c.bulkTx(k); o != nil && !s.interactive {
