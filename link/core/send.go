@@ -248,10 +248,12 @@ func (c *Core) livelyFor() time.Duration {
 // the request ahead of a download does not. A stream that is bulk one way is not, though small answers come the other way.
 func (s *Stream) converse(now Time, bytes int) {
 	c := s.c
-	if bytes > smallData {
+	bulk := s.written.left(now) >= bulkVolume || s.taken.left(now) >= bulkVolume
+	switch {
+	case bulk && bytes > smallData:
 		c.bulkAt = now
-	}
-	if bytes > smallData || s.written.left(now) >= bulkVolume || s.taken.left(now) >= bulkVolume {
+		return
+	case bulk || bytes > smallData:
 		return
 	}
 	long := c.livelyFor()

@@ -535,10 +535,10 @@ func (s *Stream) renew(now Time) {
 // releaseRead gives back what is charged for credit that cannot be used any more: nothing comes beyond a known end.
 func (s *Stream) releaseRead() {
 	switch {
+	case s.retired || s.peerEnd == reset: // nothing comes any more, though a FIN may be ahead of bytes that were lost
+		s.release(&s.recvHeld, max(0, int(s.in.next-s.in.read)-implicit))
 	case s.peerEnd == finished:
 		s.release(&s.recvHeld, max(0, int(s.peerFinal-s.in.read)-implicit))
-	case s.retired || s.peerEnd == reset:
-		s.release(&s.recvHeld, max(0, int(s.in.next-s.in.read)-implicit))
 	}
 }
 
