@@ -145,3 +145,32 @@ func TestPeekedBytesDroppedMeanwhile(t *testing.T) {
 		t.Fatalf("read %d", s.in.read)
 	}
 }
+
+// TestCreditOfAFinAheadIsReleased: nothing comes any more on a link that has ended, though its stream's FIN came ahead of
+// bytes that were lost.
+func TestCreditOfAFinAheadIsReleased(t *testing.T) {
+	r := newRig(t, false)
+	k := r.carrier(frame.Active, 100*ms)
+	s := r.open(k)
+	r.skip(sec)
+	for range 12 { // a fast reader
+		n := int(s.granted - s.in.next)
+		for n > 0 {
+			m := min(n, 16<<10)
+			r.must(r.recv(k, data(s.ID, s.in.next, m)))
+			n -= m
+		}
+		for b := s.Peek(); len(b) > 0; b = s.Peek() {
+			s.Discard(r.now, len(b))
+		}
+		r.pump()
+	}
+	if s.recvHeld == 0 {
+		t.Fatal("nothing is charged")
+	}
+	r.must(r.recv(k, frame.Frame{Kind: frame.Fin, Stream: s.ID, Offset: s.granted}))
+	r.c.End(r.now, ErrHoldOver, [16]byte{}, 0)
+	if r.acct.used != 0 {
+		t.Errorf("%d bytes are still charged", r.acct.used)
+	}
+}
