@@ -41,7 +41,6 @@ type spaces struct {
 	host, client *process
 	clone        *process
 	log          *decisions
-	pids         []int // stopped: to be continued at the end
 
 	mu    sync.Mutex // guards the following
 	moves map[string]bool
