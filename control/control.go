@@ -27,7 +27,7 @@ type Route struct {
 type Carrier struct {
 	Generation uint64    `json:"generation"`
 	Route      string    `json:"route"`
-	State      string    `json:"state"` // active, standby, draining, attaching
+	State      string    `json:"state"` // active, standby, bulk, draining, attaching
 	Suspect    bool      `json:"suspect"`
 	RTTMicros  int64     `json:"rtt_us"`
 	Unseen     int       `json:"unseen_bytes"` // stream bytes sent and not yet confirmed on this carrier

@@ -109,7 +109,7 @@ func statusText(st control.Status, now time.Time) string {
 }
 
 // words are a carrier's states for people.
-var words = map[string]string{"active": "in use", "standby": "in reserve", "draining": "being left", "attaching": "being tried"}
+var words = map[string]string{"active": "in use", "standby": "in reserve", "draining": "being left", "attaching": "being tried", "bulk": "for bulk"}
 
 func linkText(b *strings.Builder, l control.Link, now time.Time) {
 	state := l.State
@@ -190,6 +190,8 @@ func carrierState(c link.CarrierStatus) string {
 		return "active"
 	case c.Draining:
 		return "draining"
+	case c.Bulk:
+		return "bulk"
 	}
 	return "standby"
 }

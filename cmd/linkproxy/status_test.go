@@ -26,6 +26,7 @@ func TestStatusText(t *testing.T) {
 					ID: "ab", State: "connected", Since: ago(time.Minute), BytesIn: 2048, BytesOut: 10, Repeated: 5,
 					Carriers: []control.Carrier{
 						{Route: "lan:10.0.0.1:1", State: "active", RTTMicros: 1500, Unseen: 3},
+						{Route: "lan:10.0.0.1:1", State: "bulk", RTTMicros: 2500, Unseen: 4096},
 						{Route: "tailnet:100.64.0.1:1", State: "standby", RTTMicros: 80_000, Suspect: true},
 					},
 					Streams: []control.Stream{{Target: "127.0.0.1:22", Since: ago(time.Second), BytesIn: 1, BytesOut: 2}},
@@ -48,6 +49,7 @@ attic  idle: it is reached once an app asks
 devbox  connected
   link ab, 1 min old: connected; 1 stream; received 2.0 KiB, sent 10 B (5 B of it twice)
     in use      lan:10.0.0.1:1                     round trip 1.5ms, 3 B on the way
+    for bulk    lan:10.0.0.1:1                     round trip 2.5ms, 4.0 KiB on the way
     in reserve  tailnet:100.64.0.1:1               round trip 80ms, 0 B on the way, no answer at present
     stream 127.0.0.1:22                 1 s, received 1 B, sent 2 B
     changed its route 9 s ago, because it had to: broken
