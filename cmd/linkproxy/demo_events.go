@@ -50,7 +50,7 @@ func (d *demo) events() []demoEvent {
 			c, r := d.inUse(v)
 			r.Reset()
 			return d.await(ctx, "the link to leave the carrier that was reset", func(v demoView) bool {
-				now, ok := active(v.up)
+				now, ok := inUse(v.up)
 				return ok && now.Generation != c.Generation && agreed(v)
 			})
 		}},
@@ -58,7 +58,7 @@ func (d *demo) events() []demoEvent {
 			_, hole = d.inUse(v)
 			hole.BlackHole(true, true)
 			return d.await(ctx, "the link to leave the silent "+hole.label, func(v demoView) bool {
-				now, ok := active(v.up)
+				now, ok := inUse(v.up)
 				return ok && now.Route != hole.id && agreed(v)
 			})
 		}, undo: func() { hole.Heal() }},
@@ -68,14 +68,14 @@ func (d *demo) events() []demoEvent {
 
 // agreed says whether both sides send on the same carrier.
 func agreed(v demoView) bool {
-	u, okUp := active(v.up)
-	h, okHost := active(v.host)
+	u, okUp := inUse(v.up)
+	h, okHost := inUse(v.host)
 	return okUp && okHost && u.Generation == h.Generation
 }
 
 // inUse is the carrier in use and its route.
 func (d *demo) inUse(v demoView) (control.Carrier, *demoRoute) {
-	c, _ := active(v.up)
+	c, _ := inUse(v.up)
 	return c, d.routeNamed(c.Route)
 }
 
@@ -88,7 +88,7 @@ func (d *demo) planned(to *demoRoute) func(context.Context, demoView) error {
 			return fmt.Errorf("`linkproxy use %s %s`: %w", demoPeer, to.id, err)
 		}
 		return d.await(ctx, "both sides to show the planned switch", func(v demoView) bool {
-			c, ok := active(v.up)
+			c, ok := inUse(v.up)
 			return ok && c.Route == to.id && agreed(v) && lastSwitch(v.up, c.Generation) && lastSwitch(v.host, c.Generation)
 		})
 	}
@@ -123,9 +123,9 @@ func (d *demo) bothDead(ctx context.Context, before demoView) error {
 			return err
 		}
 	}
-	old, _ := active(before.up)
+	old, _ := inUse(before.up)
 	return d.await(ctx, "the link to come back", func(v demoView) bool {
-		c, ok := active(v.up)
+		c, ok := inUse(v.up)
 		return ok && c.Generation > old.Generation && agreed(v)
 	})
 }
@@ -160,7 +160,7 @@ func shows(l control.Link) string {
 // begin waits until the routes are attached and bytes flow.
 func (d *demo) begin(ctx context.Context) error {
 	err := d.await(ctx, "the link to use the "+d.fast.label+" with the other one attached beside it", func(v demoView) bool {
-		c, ok := active(v.up)
+		c, ok := inUse(v.up)
 		attached := 0
 		for _, c := range v.host.Carriers {
 			if c.State != "attaching" {
@@ -201,7 +201,7 @@ func (d *demo) run(ctx context.Context, e demoEvent) (demoRow, error) {
 	row := demoRow{Event: e.name, Limit: e.limit.Milliseconds()}
 	var before demoView
 	err := d.await(ctx, "stream bytes on their way", func(v demoView) bool {
-		c, ok := active(v.host)
+		c, ok := inUse(v.host)
 		before = v
 		return ok && agreed(v) && c.Unseen > 0
 	})
@@ -211,7 +211,7 @@ func (d *demo) run(ctx context.Context, e demoEvent) (demoRow, error) {
 	if d.download.stream.facts(time.Now()).came >= demoSize {
 		return row, errors.New("the download was over too early: nothing was on its way")
 	}
-	c, _ := active(before.host)
+	c, _ := inUse(before.host)
 	row.Unseen = c.Unseen
 	d.download.stream.begin()
 	d.typing.stream.begin()

@@ -68,7 +68,7 @@ func (r *demoRow) link(d *demo, before, after demoView) {
 		did = append(did, fmt.Sprintf("%s, %s", where, how))
 	}
 	r.Link = strings.Join(did, "; ")
-	c, _ := active(after.host)
+	c, _ := inUse(after.host)
 	if r.BothSides = agreed(after); r.BothSides && r.Link != "" {
 		r.Link += fmt.Sprintf("; host agrees (carrier %d)", c.Generation)
 	}

@@ -358,7 +358,7 @@ func (d *demo) view(ctx context.Context) (v demoView, ok bool, err error) {
 // noteRoutes remembers which route each carrier runs over: a switch is told by generations, also of carriers gone by then.
 func (d *demo) noteRoutes(l control.Link) {
 	using := "no route"
-	if c, ok := active(l); ok {
+	if c, ok := inUse(l); ok {
 		using = d.routeNamed(c.Route).String()
 	}
 	d.mu.Lock()
@@ -369,10 +369,17 @@ func (d *demo) noteRoutes(l control.Link) {
 	}
 }
 
-// active is the carrier in use; false: none.
-func active(l control.Link) (control.Carrier, bool) {
+// inUse is the carrier in use, with what is on its way on the one for bulk beside it; false: none.
+func inUse(l control.Link) (control.Carrier, bool) {
+	bulk := 0
+	for _, c := range l.Carriers {
+		if c.State == "bulk" {
+			bulk += c.Unseen
+		}
+	}
 	for _, c := range l.Carriers {
 		if c.State == "active" {
+			c.Unseen += bulk
 			return c, true
 		}
 	}

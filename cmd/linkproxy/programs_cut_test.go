@@ -203,13 +203,20 @@ func (c *cutter) look() (*flight, error) {
 	return f, nil
 }
 
-// active is the carrier in use of the only link of a status.
+// active is the carrier in use of the only link, with what is on its way on the one for bulk beside it, of a status.
 func active(st control.Status) *control.Carrier {
 	for _, p := range st.Peers {
 		for _, l := range p.Links {
-			for i := range l.Carriers {
-				if l.Carriers[i].State == "active" {
-					return &l.Carriers[i]
+			bulk := 0
+			for _, c := range l.Carriers {
+				if c.State == "bulk" {
+					bulk += c.Unseen
+				}
+			}
+			for _, c := range l.Carriers {
+				if c.State == "active" {
+					c.Unseen += bulk
+					return &c
 				}
 			}
 		}
