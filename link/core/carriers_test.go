@@ -3,6 +3,7 @@ package core
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"linkproxy/link/frame"
 )
@@ -514,5 +515,39 @@ func TestHostWaitsForItsClientOnACarrierForBulk(t *testing.T) {
 	r.write(s, 1000)
 	if a, b := kinds(r.took(k)), kinds(r.took(o)); strings.Contains(a, "DATA") || !strings.Contains(b, "DATA") {
 		t.Fatalf("after the PING: said %q and, for bulk, %q", a, b)
+	}
+}
+
+func TestWindowBesideAConversation(t *testing.T) {
+	r := newRig(t, true)
+	k := r.carrier(frame.Active, 10*ms)
+	for _, test := range []struct {
+		name string
+		rtt  time.Duration
+		rate float64 // bytes a second
+		want int
+	}{
+		{"nothing is known", 20 * ms, 0, 32 << 10},
+		{"a slow route holds 100 ms beyond", 100 * ms, 40_000, 8_000 + 4_000 + 96}, // at least 4 KiB
+		{"a middling one", 100 * ms, 200_000, 40_000 + 20_000},
+		{"a fast one 32 KiB", 20 * ms, 10_000_000, 400_000 + 32<<10},
+		{"a local network", ms, 100_000_000, 100_000 + 32<<10}, // not twice what it holds
+	} {
+		k.rtt, k.rate = rtt{}, rate{now: test.rate}
+		k.rtt.sample(r.now, test.rtt)
+		r.c.lively = true
+		if got := k.window(); got != test.want {
+			t.Errorf("%s: window %d, want %d", test.name, got, test.want)
+		}
+		r.c.lively = false
+		if got, want := k.window(), 2*k.rate.during(test.rtt+busyMachine)+64<<10; got != want {
+			t.Errorf("%s: window %d without a conversation, want %d", test.name, got, want)
+		}
+	}
+	o := r.carrier(frame.Bulk, 10*ms)
+	r.seen(o)
+	r.c.lively = true
+	if got, want := k.window(), 2*k.rate.during(ms+busyMachine)+64<<10; got != want {
+		t.Errorf("window %d where bulk has a carrier of its own, want %d", got, want)
 	}
 }

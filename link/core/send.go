@@ -214,7 +214,11 @@ func (k *Carrier) window() int {
 	if r > localRTT {
 		r *= 2
 	}
-	return k.rate.during(r) + min(max(k.rate.during(livelyQueue), 4<<10), 32<<10)
+	beyond := 32 << 10
+	if k.rate.bytesPerSecond() > 0 {
+		beyond = min(max(k.rate.during(livelyQueue), 4<<10), beyond)
+	}
+	return k.rate.during(r) + beyond
 }
 
 // busyMachine is what a busy machine adds to a round trip that is itself shorter.
