@@ -46,8 +46,8 @@ func (p *peer) seekBulk(now time.Time, in link.CarrierStatus, wake *alarm) {
 		wake.add(p.bulk.next)
 		return
 	}
-	if !p.budget.Take(now) {
-		wake.add(p.budget.Ready(now))
+	if !p.budget.TakeSpare(now) {
+		wake.add(p.budget.ReadySpare(now))
 		return
 	}
 	p.log.Debug("dialling for a carrier for bulk", "route", in.Name)

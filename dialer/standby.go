@@ -175,8 +175,8 @@ func (p *peer) seekStandby(now time.Time, in link.CarrierStatus, wake *alarm) {
 		wake.add(p.seek.next)
 		return
 	}
-	if !p.budget.Take(now) {
-		wake.add(p.budget.Ready(now))
+	if !p.budget.TakeSpare(now) {
+		wake.add(p.budget.ReadySpare(now))
 		return
 	}
 	list := p.candidates(in.Name)

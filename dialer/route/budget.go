@@ -9,6 +9,9 @@ const (
 	// BudgetSize is how many dials may start at once: two full waves of a race
 	// and a spare one each.
 	BudgetSize = 8
+	// BudgetReserve is what a dial that is only a comfort leaves: a wave and a
+	// retry, should the carrier in use be lost next.
+	BudgetReserve = 4
 	// RefillIdle is the time for one dial to come back while nobody waits.
 	RefillIdle = 5 * time.Second
 	// RefillWaiting is the same while an app waits for the peer: somebody sits
@@ -32,9 +35,14 @@ type Budget struct {
 }
 
 // Take spends one dial if there is one.
-func (b *Budget) Take(now time.Time) bool {
+func (b *Budget) Take(now time.Time) bool { return b.take(now, 0) }
+
+// TakeSpare is Take for a second carrier, which leaves BudgetReserve.
+func (b *Budget) TakeSpare(now time.Time) bool { return b.take(now, BudgetReserve) }
+
+func (b *Budget) take(now time.Time, leave time.Duration) bool {
 	b.pay(now)
-	if b.debt > (BudgetSize-1)*dialCost {
+	if b.debt > (BudgetSize-1-leave)*dialCost {
 		return false
 	}
 	b.debt += dialCost
@@ -56,9 +64,14 @@ func (b *Budget) SetWaiting(now time.Time, waiting bool) {
 
 // Ready is the first time from now on at which Take will succeed if nothing is
 // taken and nobody comes or goes meanwhile.
-func (b *Budget) Ready(now time.Time) time.Time {
+func (b *Budget) Ready(now time.Time) time.Time { return b.ready(now, 0) }
+
+// ReadySpare is Ready for TakeSpare.
+func (b *Budget) ReadySpare(now time.Time) time.Time { return b.ready(now, BudgetReserve) }
+
+func (b *Budget) ready(now time.Time, leave time.Duration) time.Time {
 	b.pay(now)
-	over := b.debt - (BudgetSize-1)*dialCost
+	over := b.debt - (BudgetSize-1-leave)*dialCost
 	if over <= 0 {
 		return now
 	}

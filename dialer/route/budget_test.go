@@ -102,3 +102,30 @@ func TestBudgetIsNeverExceeded(t *testing.T) {
 		}
 	})
 }
+
+func TestBudgetKeepsAReserve(t *testing.T) {
+	var b Budget
+	now := time.Unix(1000, 0)
+	for i := range BudgetSize - BudgetReserve {
+		if !b.TakeSpare(now) {
+			t.Fatalf("no dial %d for a comfort", i)
+		}
+	}
+	if b.TakeSpare(now) {
+		t.Fatal("a comfort took what a loss may need")
+	}
+	if at := b.ReadySpare(now); !at.Equal(now.Add(RefillIdle)) {
+		t.Errorf("the next comfort is due at %v", at.Sub(now))
+	}
+	for i := range BudgetReserve {
+		if !b.Take(now) {
+			t.Fatalf("dial %d of the reserve is gone", i)
+		}
+	}
+	if b.Take(now) || b.TakeSpare(now) {
+		t.Error("more than there is")
+	}
+	if at := b.ReadySpare(now); !at.Equal(now.Add((BudgetReserve + 1) * RefillIdle)) {
+		t.Errorf("after a loss the next comfort is due at %v", at.Sub(now))
+	}
+}
