@@ -52,7 +52,6 @@ type Carrier struct {
 	peerDrained bool
 	peerDrainAt Time
 	pingDue     bool
-	pingPad     bool
 	pongDue     bool
 	pongID      uint64
 	pongPad     int

@@ -322,7 +322,7 @@ func (c *Core) Accepted(now Time, k *Carrier) {
 	if old.doubtful() {
 		old.hedge(k)
 	}
-	k.pingDue = k.role == frame.Bulk
+	k.pingDue = k.pingDue || k.role == frame.Bulk
 	k.urge()
 }
 

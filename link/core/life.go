@@ -343,7 +343,7 @@ func (c *Core) Ask(now Time) {
 
 // Prove sends a PING with 4 KiB of padding on k; Proven tells when the padded answer came.
 func (c *Core) Prove(k *Carrier) {
-	k.proving, k.pingPad, k.pingDue = true, true, true
+	k.proving, k.pingDue = true, true
 	k.urge()
 }
 

@@ -654,8 +654,32 @@ func TestProve(t *testing.T) {
 	if o.Proven() {
 		t.Fatal("proven by a small answer")
 	}
+	r.c.Ask(r.now) // of two PINGs that come together only the newest is answered
+	r.pump()
+	if f := r.took(o); f[0].Kind != frame.Ping || len(f[0].Data) != 4<<10 {
+		t.Fatalf("said %v with %d bytes while it is not proven", kinds(f), len(f[0].Data))
+	}
 	r.must(r.recv(o, frame.Frame{Kind: frame.Pong, ID: ping.ID, Data: ping.Data}))
 	if !o.Proven() {
 		t.Fatal("not proven")
+	}
+	r.c.Ask(r.now)
+	r.pump()
+	if f := r.took(o); f[0].Kind != frame.Ping || len(f[0].Data) != 0 {
+		t.Fatalf("said %v with %d bytes once it is proven", kinds(f), len(f[0].Data))
+	}
+}
+
+// TestAttachedWhileInDoubtIsAsked: who joins beside a carrier in doubt gets copies and a PING, whose SEEN lets the link move.
+func TestAttachedWhileInDoubtIsAsked(t *testing.T) {
+	r, k, s := idle(t)
+	r.write(s, 1)
+	at, _ := k.silentAt(1)
+	r.skip(at)
+	for _, role := range []frame.Role{frame.Standby, frame.Bulk} {
+		o := r.carrier(role, 100*ms)
+		if f := kinds(r.took(o)); !strings.Contains(f, "PING") || !strings.Contains(f, "DATA") {
+			t.Errorf("role %d: said %s", role, f)
+		}
 	}
 }

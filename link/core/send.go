@@ -108,8 +108,8 @@ func (k *Carrier) pullControl(now Time, b []byte) []byte {
 		k.pingDue = false
 		c.pingID++
 		f := frame.Frame{Kind: frame.Ping, ID: c.pingID}
-		if k.proving && k.pingPad {
-			f.Data, k.pingPad = padding[:provePad], false
+		if k.proving {
+			f.Data = padding[:provePad] // each one: of several only the newest is answered
 		}
 		b = k.put(now, b, &f)
 		k.lastPing = now
