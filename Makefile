@@ -14,13 +14,18 @@ build:
 demo: build
 	$(BIN) demo
 
+# What emulates networks in real time, and measures in them, runs alone.
+ALONE  = ./testenv/netns ./testenv/lab
+BESIDE = $$($(GO) list ./... | grep -Ev '/testenv/(netns|lab)$$')
 test:
 	$(GO) vet ./...
-	$(GO) test $(TESTFLAGS) -timeout 9m ./...
+	$(GO) test $(TESTFLAGS) -timeout 9m $(BESIDE)
+	$(GO) test $(TESTFLAGS) -timeout 9m -p 1 $(ALONE)
 
 # The race detector needs cgo and a C compiler; it makes everything about eight times slower, so the long random runs are short.
 race:
-	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m ./...
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m $(BESIDE)
+	CGO_ENABLED=1 $(GO) test -race -short -timeout 20m -p 1 $(ALONE)
 
 # What must hold before a commit.
 check: lint test
