@@ -221,7 +221,7 @@ func TestLoopback(t *testing.T) {
 const tries = 3
 
 // patient is the longest scenario that is played again.
-const patient = time.Minute
+const patient = 90 * time.Second
 
 // again plays until nothing is late.
 func again(t *testing.T, sc *Scenario, play func() *Result) (r *Result) {

@@ -556,8 +556,9 @@ type decisions struct {
 	start time.Time
 	names map[string]string // route to link
 
-	mu   sync.Mutex
-	list []decision
+	mu    sync.Mutex
+	list  []decision
+	dials int // told in the words of a log
 }
 
 type decision struct {
@@ -566,6 +567,19 @@ type decision struct {
 }
 
 func (d *decisions) say(text string) { d.sayAt(time.Now(), text) }
+
+// hear takes a line that a process logs.
+func (d *decisions) hear(line string) {
+	if strings.Contains(line, "connection ended") {
+		return // every app's
+	}
+	d.say(line)
+	if strings.Contains(line, " do=dial ") || strings.Contains(line, "dialling for a ") {
+		d.mu.Lock()
+		d.dials++
+		d.mu.Unlock()
+	}
+}
 
 func (d *decisions) sayAt(at time.Time, text string) {
 	for _, id := range slices.Sorted(maps.Keys(d.names)) {

@@ -126,7 +126,7 @@ func (l *recordingListener) Accept() (net.Conn, error) {
 }
 
 // openPace is how far apart apps that are alike open: at once they would be an attack, which is bounded.
-const openPace = time.Millisecond
+const openPace = 4 * time.Millisecond
 
 // run is one app from its door to its end.
 func (p *player) run(ctx context.Context, a *appRun) {

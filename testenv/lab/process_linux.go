@@ -137,7 +137,7 @@ func (t *tail) Write(p []byte) (int, error) {
 			t.lines = t.lines[1:]
 		}
 		if t.log != nil {
-			t.log.say(line)
+			t.log.hear(line)
 		}
 	}
 }
