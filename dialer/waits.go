@@ -112,7 +112,7 @@ func (p *peer) updateWaits(now time.Time, was state) {
 
 // tellWaiting lets the budget know whether an app waits for a route: one that has just come, or one whose stream is held.
 func (p *peer) tellWaiting(now time.Time) {
-	waiting := p.state != up && (len(p.waits) > 0 || p.state == down && p.client != nil && p.client.Work().Apps > 0)
+	waiting := p.state != up && (len(p.waits) > 0 || p.client != nil && p.client.Work().Apps > 0)
 	if waiting == p.waiting {
 		return
 	}
