@@ -1,17 +1,12 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
-	"maps"
 	"net"
-	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -65,9 +60,10 @@ const peerName = "devbox"
 
 // packages is the product as packages of this process.
 type packages struct {
-	sc    *Scenario
-	edges edges
-	start time.Time
+	sc     *Scenario
+	edges  edges
+	start  time.Time
+	faulty bool // see host.Config.BreakReplay
 
 	hostKey, key *identity.Key
 	trust        *identity.Trust
@@ -91,9 +87,14 @@ type packages struct {
 }
 
 // newPackages starts host and client; dir is for the trust list.
-func newPackages(sc *Scenario, e edges, dir string) (w *packages, err error) {
+func newPackages(sc *Scenario, e edges, dir string) (*packages, error) {
+	return plantedPackages(sc, e, dir, false)
+}
+
+// plantedPackages is newPackages with a host that is at fault, if so: for the control of the lab itself.
+func plantedPackages(sc *Scenario, e edges, dir string, faulty bool) (w *packages, err error) {
 	w = &packages{
-		sc: sc, edges: e, start: time.Now(), ways: map[string]way{}, moves: map[string]int{},
+		sc: sc, edges: e, faulty: faulty, start: time.Now(), ways: map[string]way{}, moves: map[string]int{},
 	}
 	w.log = &decisions{start: w.start, names: map[string]string{}}
 	defer func() {
@@ -157,6 +158,7 @@ func (w *packages) startHost() error {
 	w.host = host.New(host.Config{
 		Key: w.hostKey, Process: link.Process{Instance: hostInstance, Boot: w.boot}, Trust: w.trust,
 		Policy: w.edges.policy(), Hold: w.sc.Set.Hold, Pool: link.NewPool(w.sc.Set.Pool),
+		BreakReplay: w.faulty,
 	})
 	h := w.host
 	for _, ln := range lns {
@@ -168,102 +170,6 @@ func (w *packages) startHost() error {
 func (w *packages) nextBoot() uint64 {
 	w.clients++
 	return w.clients
-}
-
-// client is one `linkproxy up`.
-type client struct {
-	w       *packages
-	dialer  *dialer.Dialer
-	server  *proxy.Server
-	forward *proxy.Forward
-	lns     []net.Listener // of server and forward
-	wg      sync.WaitGroup
-
-	mu   sync.Mutex
-	dead bool // crashed: it dials nothing any more
-}
-
-func (w *packages) newClient(boot uint64) (*client, error) {
-	c := &client{w: w}
-	c.dialer = w.newDialer(c, link.Process{Instance: clientInstance, Boot: boot})
-	c.server = proxy.New(proxy.Config{Dial: c.dial})
-	c.forward = proxy.NewForward(proxy.ForwardConfig{Dial: c.dial, Peer: peerName, Target: w.targetAddr()})
-	for _, s := range []interface{ Serve(net.Listener) error }{c.server, c.forward} {
-		ln, err := w.edges.doors()
-		if err != nil {
-			c.close()
-			return nil, err
-		}
-		c.lns = append(c.lns, ln)
-		c.wg.Go(func() { _ = s.Serve(ln) }) // ends with the server
-	}
-	return c, nil
-}
-
-func (w *packages) newDialer(c *client, p link.Process) *dialer.Dialer {
-	return dialer.New(dialer.Config{
-		Key: w.key, Process: p, Pool: link.NewPool(w.sc.Set.Pool), Hold: w.sc.Set.Hold, Seed: seedOf(w.sc.Name), Log: w.log.logger(),
-		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if c != nil && c.isDead() {
-				return nil, errors.New("lab: this client has crashed")
-			}
-			w.dialled(address)
-			return w.edges.dial(ctx, network, address)
-		},
-		Peers: []dialer.Peer{{
-			Name: peerName, ID: w.hostKey.Fingerprint(), Routes: w.routes, Standby: dialer.Standby(w.sc.Set.Standby),
-		}},
-	})
-}
-
-func (w *packages) dialled(address string) {
-	w.log.say("dial " + address)
-	w.mu.Lock()
-	w.dials++
-	w.mu.Unlock()
-}
-
-// dial is what proxy asks: as cmd/linkproxy does it, with one peer.
-func (c *client) dial(ctx context.Context, r proxy.Request) (net.Conn, error) {
-	if r.Peer != "" {
-		return open(ctx, c.dialer, r.Target)
-	}
-	_, port, err := net.SplitHostPort(r.Target)
-	if err != nil {
-		return nil, err
-	}
-	return c.dialer.DialContext(ctx, peerName, net.JoinHostPort("127.0.0.1", port))
-}
-
-// open is the early form, without a nil stream in a net.Conn.
-func open(ctx context.Context, d *dialer.Dialer, target string) (net.Conn, error) {
-	s, err := d.Open(ctx, peerName, target, dialer.OpenOptions{})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-func (c *client) isDead() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.dead
-}
-
-func (c *client) die() {
-	c.mu.Lock()
-	c.dead = true
-	c.mu.Unlock()
-}
-
-func (c *client) close() {
-	for _, ln := range c.lns {
-		_ = ln.Close()
-	}
-	_ = c.server.Close()
-	_ = c.forward.Close()
-	_ = c.dialer.Close()
-	c.wg.Wait()
 }
 
 // Target is where the host's streams arrive.
@@ -549,84 +455,4 @@ func (w *packages) Close() error {
 	}
 	w.wg.Wait()
 	return w.edges.close()
-}
-
-// decisions collects what the client logs, with the time since the start and links by their names.
-type decisions struct {
-	start time.Time
-	names map[string]string // route to link
-
-	mu    sync.Mutex
-	list  []decision
-	dials int // told in the words of a log
-}
-
-type decision struct {
-	at   time.Duration
-	text string
-}
-
-func (d *decisions) say(text string) { d.sayAt(time.Now(), text) }
-
-// hear takes a line that a process logs.
-func (d *decisions) hear(line string) {
-	if strings.Contains(line, "connection ended") {
-		return // every app's
-	}
-	d.say(line)
-	if strings.Contains(line, " do=dial ") || strings.Contains(line, "dialling for a ") {
-		d.mu.Lock()
-		d.dials++
-		d.mu.Unlock()
-	}
-}
-
-func (d *decisions) sayAt(at time.Time, text string) {
-	for _, id := range slices.Sorted(maps.Keys(d.names)) {
-		text = strings.ReplaceAll(text, id, d.names[id])
-		if _, addr, ok := strings.Cut(id, ":"); ok {
-			if _, err := netip.ParseAddrPort(addr); err == nil {
-				text = strings.ReplaceAll(text, addr, d.names[id])
-			}
-		}
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.list = append(d.list, decision{at.Sub(d.start), text})
-}
-
-// lines sorts by time, and within an instant by text: the order of goroutines means nothing.
-func (d *decisions) lines() (out []string) {
-	d.mu.Lock()
-	list := slices.Clone(d.list)
-	d.mu.Unlock()
-	for i := range list {
-		list[i].at = list[i].at.Round(time.Millisecond) // finer, the size of a certificate shows
-	}
-	slices.SortFunc(list, func(a, b decision) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.text, b.text))
-	})
-	for _, l := range list {
-		out = append(out, fmt.Sprintf("%12s  %s", l.at, l.text))
-	}
-	return out
-}
-
-func (d *decisions) logger() *slog.Logger { return slog.New(&logHandler{d: d}) }
-
-// logHandler writes a record as one line, without time and level.
-type logHandler struct{ d *decisions }
-
-func (h *logHandler) Enabled(context.Context, slog.Level) bool { return true }
-func (h *logHandler) WithAttrs([]slog.Attr) slog.Handler       { return h } // the peer's name, which is always the same
-func (h *logHandler) WithGroup(string) slog.Handler            { return h }
-
-func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
-	text := r.Message
-	r.Attrs(func(a slog.Attr) bool {
-		text += fmt.Sprintf(" %s=%v", a.Key, a.Value)
-		return true
-	})
-	h.d.say(text)
-	return nil
 }

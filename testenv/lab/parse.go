@@ -2,9 +2,7 @@ package lab
 
 import (
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -263,104 +261,6 @@ func (p *parser) set(words []string) error {
 	})
 }
 
-// app reads NAME[*COUNT] KIND through VIA [at RATE] [from TIME] [until TIME] [pause TIME for DURATION].
-func (p *parser) app(words []string) error {
-	if len(words) < 2 {
-		return p.fail("app", "want: app NAME KIND through VIA")
-	}
-	a := App{Count: 1, Kind: Kind(words[1])}
-	name, count, many := strings.Cut(words[0], "*")
-	a.Name = name
-	if !isName(name) || name == "next" {
-		return p.fail(words[0], "a name is lower-case letters; NAME*50 makes fifty")
-	}
-	if _, ok := p.sc.findApp(name); ok {
-		return p.fail(name, "there is such an app already")
-	}
-	if many {
-		n, err := strconv.Atoi(count)
-		if err != nil || n < 1 || n > maxApps {
-			return p.fail(count, "want a number up to %d", maxApps)
-		}
-		a.Count = n
-	}
-	words = words[2:]
-	switch a.Kind {
-	case Tick, Keys:
-		if len(words) == 0 {
-			return p.fail(string(a.Kind), "want how often behind it, as 20ms")
-		}
-		d, err := p.duration(words[0])
-		if err != nil {
-			return err
-		}
-		if d < time.Millisecond {
-			return p.fail(words[0], "want at least 1ms")
-		}
-		a.Every, words = d, words[1:]
-	case BlastUp, BlastDown, BlastBoth, Idle:
-	default:
-		return p.fail(string(a.Kind), "an app is one of tick EVERY, keys EVERY, up, down, both, idle")
-	}
-	return p.appOptions(a, words)
-}
-
-func (p *parser) appOptions(a App, words []string) error {
-	err := p.pairs(words, map[string]func(string) error{
-		"through": func(w string) error {
-			if a.Via = w; !slices.Contains(Vias, w) {
-				return p.fail(w, "want one of %v", Vias)
-			}
-			return nil
-		},
-		"at": func(w string) (err error) {
-			a.Rate, err = p.rate(w)
-			return err
-		},
-		"from": func(w string) (err error) {
-			a.From, err = p.duration(w)
-			return err
-		},
-		"until": func(w string) (err error) {
-			a.Until, err = p.duration(w)
-			return err
-		},
-		"pause": func(w string) (err error) {
-			a.Pause, err = p.duration(w)
-			return err
-		},
-		"for": func(w string) (err error) {
-			a.PauseFor, err = p.duration(w)
-			return err
-		},
-	})
-	switch {
-	case err != nil:
-		return err
-	case a.Via == "":
-		return p.fail(a.Name, "want a way: through one of %v", Vias)
-	case (a.Rate > 0 || a.PauseFor > 0) && !a.isBlast():
-		return p.fail(string(a.Kind), "only up, down and both have a rate or a pause")
-	case (a.Pause > 0) != (a.PauseFor > 0):
-		return p.fail(a.Name, "want: pause TIME for DURATION")
-	}
-	p.sc.Apps = append(p.sc.Apps, a)
-	return nil
-}
-
-func (a App) isBlast() bool {
-	return a.Kind == BlastUp || a.Kind == BlastDown || a.Kind == BlastBoth
-}
-
-func (s *Scenario) findApp(name string) (App, bool) {
-	for _, a := range s.Apps {
-		if a.Name == name {
-			return a, true
-		}
-	}
-	return App{}, false
-}
-
 // at reads TIME [every DURATION[..DURATION] until TIME] ACT [; ACT]...
 func (p *parser) at(words []string) error {
 	p.clock = true
@@ -479,77 +379,4 @@ func (p *parser) finish() error {
 		return p.fail("", "the file has more than %d apps", maxApps)
 	}
 	return nil
-}
-
-// --- words
-
-// duration reads a sum of durations and names, as 2s+outage.
-func (p *parser) duration(w string) (sum time.Duration, err error) {
-	for part := range strings.SplitSeq(w, "+") {
-		d, ok := p.lets[part]
-		if !ok {
-			if d, err = time.ParseDuration(part); err != nil || strings.HasPrefix(part, "-") {
-				return 0, p.fail(part, "want a duration, as 250ms or 8h, or a name that let has given one")
-			}
-		}
-		if sum += d; sum > maxEnd {
-			return 0, p.fail(w, "want at most %s", short(maxEnd))
-		}
-	}
-	return sum, nil
-}
-
-// units in order of reading.
-var rateUnits = []unit{{"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}}
-
-var sizeUnits = []unit{{"MiB", 1 << 20}, {"KiB", 1 << 10}, {"kB", 1e3}, {"", 1}}
-
-type unit struct {
-	name string
-	is   float64
-}
-
-func (p *parser) rate(w string) (int64, error) {
-	return p.amount(w, rateUnits, "a rate, as 256kbit or 100Mbit")
-}
-
-func (p *parser) size(w string) (int64, error) {
-	return p.amount(w, sizeUnits, "a number of bytes, as 1400 or 64KiB")
-}
-
-func (p *parser) amount(w string, units []unit, want string) (int64, error) {
-	for _, u := range units {
-		num, ok := strings.CutSuffix(w, u.name)
-		if !ok {
-			continue
-		}
-		v, err := strconv.ParseFloat(num, 64)
-		if err != nil || !(v > 0) || v*u.is > 1e12 { // also not a number
-			break
-		}
-		return int64(v * u.is), nil
-	}
-	return 0, p.fail(w, "want %s", want)
-}
-
-func (p *parser) hasLink(name string) bool {
-	return slices.ContainsFunc(p.sc.Links, func(l Link) bool { return l.Name == name })
-}
-
-func (p *parser) linkNames() (list []string) {
-	for _, l := range p.sc.Links {
-		list = append(list, l.Name)
-	}
-	return list
-}
-
-func (p *parser) appNames() (list []string) {
-	for _, a := range p.sc.Apps {
-		list = append(list, a.Name)
-	}
-	return list
-}
-
-func keys[V any](m map[string]V) string {
-	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
 }
