@@ -25,17 +25,8 @@ func flow(t *testing.T, s *link.Stream, d time.Duration) (n int) {
 
 // bulkWorld has a stream that ticks and one that sends for ever, at 20 Mbit/s.
 func bulkWorld(t *testing.T, f func(w *world, tick, bulk *link.Stream)) {
-	serve := func(s *link.Stream) {
-		if s.Target() != bulkTarget {
-			serve(s)
-			return
-		}
-		s.Accept()
-		_, _ = io.Copy(s, endless{})
-		_ = s.Close()
-	}
 	in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, nil, func(t *testing.T, w *world) {
-		w.handle = serve
+		w.handle = serveBulk
 		for _, r := range []route.Route{lan, tailnet} {
 			w.route(r).SetRate(bulkRate)
 		}
@@ -49,6 +40,17 @@ func bulkWorld(t *testing.T, f func(w *world, tick, bulk *link.Stream)) {
 		f(w, tick, bulk)
 		_, _ = tick.Close(), bulk.Close()
 	})
+}
+
+// serveBulk is serve with a target that sends for ever.
+func serveBulk(s *link.Stream) {
+	if s.Target() != bulkTarget {
+		serve(s)
+		return
+	}
+	s.Accept()
+	_, _ = io.Copy(s, endless{})
+	_ = s.Close()
 }
 
 const (
