@@ -6,7 +6,7 @@ LDFLAGS  = -s -w -X main.version=$(VERSION)
 TAGS     = urfave_cli_no_docs
 BIN      = bin/linkproxy$(shell $(GO) env GOEXE)
 
-.PHONY: build demo test race check lint bench lab fuzz cross clean
+.PHONY: build demo test race check lint bench lab mutate fuzz cross clean
 
 build:
 	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/linkproxy
@@ -42,6 +42,10 @@ bench: build
 LAB = $(if $(SCENARIO),-v -lab.scenario=$(SCENARIO) -lab.report=$(CURDIR)/bin/lab/$(SCENARIO).md,-lab.all -lab.report=$(CURDIR)/docs/lab.md)
 lab:
 	$(GO) test -count=1 -timeout 90m -run 'TestSim|TestLoopback|TestNetNS' ./testenv/lab $(LAB)
+
+# Known faults planted in a copy, one at a time: which test finds each? make mutate SAMPLE=6: six of them; FAULT=FIN: those that match.
+mutate:
+	$(GO) run ./testenv/mutate $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(FAULT),-only '$(FAULT)')
 
 # Each fuzzer for FUZZTIME; all of them, one after the other.
 FUZZTIME ?= 10s

@@ -1,0 +1,224 @@
+package main
+
+// dialerFaults are planted in the loop that keeps a peer reachable.
+var dialerFaults = []fault{
+	// The other carriers.
+	{
+		name: "the other carrier is dropped while the one in use is in doubt", file: "dialer/standby.go", first: "TestBulkMovesWithItsLink",
+		text: "	if in.Suspect {\n		return", by: "	if false {\n		return",
+	},
+	{
+		name: "a standby is sought though none is ever wanted", file: "dialer/standby.go", first: "TestLostCarrierIsReplacedAtOnce",
+		text: "	if p.conf.Standby == StandbyNever || len(", by: "	if len(",
+	},
+	{
+		name: "a standby is kept for ever", file: "dialer/standby.go", first: "TestStandbyIsKeptWhileBytesMove",
+		text: "	activeFor = 60 * time.Second", by: "	activeFor = 60 * time.Hour",
+	},
+	{
+		name: "a standby whose route is dead is sought without rest", file: "dialer/standby.go", first: "TestStandbyIsKeptWhileBytesMove",
+		text: "		s.delay = min(2*s.delay, seekMax)", by: "		s.delay = min(s.delay, seekMax)",
+	},
+	{
+		name: "a standby is not dropped when it is no longer wanted", file: "dialer/standby.go", first: "TestStandbyIsKeptWhileBytesMove",
+		text: "		case !c.Suspect:\n			p.client.Drop(c.Gen)", by: "		case !c.Suspect:",
+	},
+	{
+		name: "the carrier kept as standby is closed like one that was left", file: "dialer/standby.go", first: "TestStandbyTakesOverAndIsReplaced",
+		text: "				p.client.Keep(keep, true)", by: "				p.client.Keep(keep, false)",
+	},
+	{
+		name: "a carrier that cannot carry large segments stays after a move to it failed", file: "dialer/standby.go", first: "TestUseTellsWhyItDidNotMove",
+		text: "			c.Drop(gen)\n", by: "",
+	},
+	{
+		name: "the link stays on a route that is no longer configured", file: "dialer/standby.go", first: "TestReload",
+		text: "	if !p.configured(in.Name) && p.leave(now, st, in, wake) {", by: "	if false {",
+	},
+	{
+		name: "a standby costs the budget nothing", file: "dialer/standby.go", first: "TestSecondCarriersKeepToTheBudget",
+		text: "	if !p.budget.TakeSpare(now) {", by: "	if false {",
+	},
+	// The carrier for bulk.
+	{
+		name: "the carrier for bulk is never dropped", file: "dialer/bulk.go", first: "TestBulkCarrierGoesWhenNobodyTalks",
+		text: "	case gen != 0:\n		p.client.Drop(gen)", by: "	case gen != 0:",
+	},
+	{
+		name: "the carrier for bulk goes while somebody converses", file: "dialer/bulk.go", first: "TestBulkCarrierGoesWhenNobodyTalks",
+		text: "const bulkFor = 60 * time.Second", by: "const bulkFor = time.Second",
+	},
+	{
+		name: "the carrier for bulk is dialled again without rest", file: "dialer/bulk.go", first: "TestBulkCarrierFallsSilent",
+		text: "		p.bulk.failed(now, a.record.Outcome != route.Won)\n", by: "",
+	},
+	{
+		name: "a carrier for bulk on a route that was left is taken for one", file: "dialer/bulk.go", first: "TestBulkCarrierOfARouteThatWasLeft",
+		text: "		case c.Name != in.Name: // the link has moved while it was dialled\n			p.client.Drop(c.Gen)\n", by: "",
+	},
+	{
+		name: "the carrier for bulk is dialled with another role", file: "dialer/attempt.go", first: "TestBulkGetsACarrierBesideAConversation",
+		text: "Bulk: a.bulk, Preference", by: "Preference",
+	},
+	{
+		name: "the carrier for bulk costs the budget nothing", file: "dialer/bulk.go", first: "TestSecondCarriersKeepToTheBudget",
+		text: "	if !p.budget.TakeSpare(now) {", by: "	if false {",
+	},
+	// Races and attempts.
+	{
+		name: "a race loser is not closed", file: "dialer/race.go", first: "TestHalfOpenRoute",
+		text: "			r.find(a.Route).quit()", by: "			r.find(a.Route)",
+	},
+	{
+		name: "a race loser that got attached stays", file: "dialer/attempt.go",
+		text: "	if a.gen != 0 {\n		a.client.Drop(a.gen)\n	}\n", by: "",
+	},
+	{
+		name: "a better class just behind the winner is not used", file: "dialer/race.go", first: "TestBetterClassJustBehindTheWinnerIsUsed",
+		text: "			r.won(r.find(a.Route), true)", by: "			r.won(r.find(a.Route), false)",
+	},
+	{
+		name: "a race keeps no account of the budget", file: "dialer/peer.go", first: "TestFlappingRouteIsHeldByTheBudget",
+		text: "route.RaceOptions{AllAtOnce: hurry, Budget: &p.budget}", by: "route.RaceOptions{AllAtOnce: hurry}",
+	},
+	{
+		name: "after a loss the routes are dialled one after the other", file: "dialer/peer.go", first: "TestBlackHole",
+		text: "route.RaceOptions{AllAtOnce: hurry, Budget: &p.budget}", by: "route.RaceOptions{Budget: &p.budget}",
+	},
+	{
+		name: "a link that everybody forgot is kept", file: "dialer/race.go", first: "TestHostRestart",
+		text: "		r.client.GiveUp()\n", by: "",
+	},
+	{
+		name: "a dial for a standby that this machine refused counts", file: "dialer/standby.go", first: "TestSecondCarriersKeepToTheBudget",
+		text: "			p.budget.Refund(now)\n", by: "",
+	},
+	{
+		name: "a dial for bulk that this machine refused counts", file: "dialer/bulk.go", first: "TestSecondCarriersKeepToTheBudget",
+		text: "			p.budget.Refund(now)\n", by: "",
+	},
+	{
+		name: "a loser among the addresses of a name is not closed", file: "dialer/connect.go", first: "TestAddressesOfANameAreTriedAsRFC8305Says",
+		text: "				r.conn.Close()\n", by: "",
+	},
+	{
+		name: "the next address of a name starts twice as late", file: "dialer/connect.go", first: "TestAddressesOfANameAreTriedAsRFC8305Says",
+		text: "	addressStep = 250 * time.Millisecond", by: "	addressStep = 500 * time.Millisecond",
+	},
+	// Apps.
+	{
+		name: "an early stream does not nudge the loop", file: "dialer/waits.go", first: "TestStandbyIsSoughtForAnEarlyStream",
+		text: "			if l.quiet {", by: "			if false {",
+	},
+	{
+		name: "the patience of a waiting app is ignored", file: "dialer/waits.go", first: "TestPatienceOfAnAppEnds",
+		text: "	if p.state == up || p.d.patience() < 0 {", by: "	if true {",
+	},
+	{
+		name: "an app without patience is made to wait", file: "dialer/race.go", first: "TestPatienceInAMomentOfTheFirstRace",
+		text: "(p.d.patience() < 0 || isFinal(p.lastRace))", by: "isFinal(p.lastRace)",
+	},
+	{
+		name: "an early app's patience outlives the first carrier", file: "dialer/waits.go", first: "TestAppWaitsForARouteAndIsServed",
+		text: "		p.waits = slices.DeleteFunc(p.waits, func(w wait) bool { return w.early })\n", by: "",
+	},
+	{
+		name: "an app that waits does not hurry the next race", file: "dialer/waits.go", first: "TestAppWaitsForARouteAndIsServed",
+		text: "		p.reconnect.Asked(now)\n	}\n}\n\n// expireWaits", by: "	}\n}\n\n// expireWaits",
+	},
+	{
+		name: "an app that left is waited for", file: "dialer/waits.go", first: "TestAppThatLeavesIsNotWaitedFor",
+		text: "		p.waits = slices.DeleteFunc(p.waits, func(w wait) bool { return w.stream == s })\n", by: "",
+	},
+	{
+		name: "a peer that says no for good is asked until patience ends", file: "dialer/race.go", first: "TestUnpairedIsToldAtOnce",
+		text: "	return blocked || len(attempts) == 0", by: "	return len(attempts) == 0",
+	},
+	// Superseded.
+	{
+		name: "an instance that was superseded opens streams", file: "dialer/waits.go", first: "TestSupersededStopsDialling",
+		text: "	case p.superseded:\n		return nil, supersededError(p.name)\n", by: "",
+	},
+	{
+		name: "that it was superseded is forgotten with the link", file: "dialer/peer.go", first: "TestSupersededStopsDialling",
+		text: "	p.superseded = p.superseded || errors.Is(p.lastEnd, link.ErrSuperseded)\n", by: "",
+	},
+}
+
+// routeFaults are planted in what decides of races, budgets and waits.
+var routeFaults = []fault{
+	{
+		name: "a race ignores the budget", file: "dialer/route/race.go",
+		text: "		if !r.opts.Budget.Take(now) {", by: "		if r.opts.Budget.Take(now); false {",
+	},
+	{
+		name: "the budget is one dial too large", file: "dialer/route/budget.go",
+		text: "	if b.debt > (BudgetSize-1-leave)*dialCost {", by: "	if b.debt > (BudgetSize-leave)*dialCost {",
+	},
+	{
+		name: "a comfort takes what a loss may need", file: "dialer/route/budget.go",
+		text: "return b.take(now, BudgetReserve) }", by: "return b.take(now, 0) }",
+	},
+	{
+		name: "the budget comes back at half the pace", file: "dialer/route/budget.go",
+		text: "	RefillWaiting = 2 * time.Second", by: "	RefillWaiting = 4 * time.Second",
+	},
+	{
+		name: "a refund makes the budget larger than it is", file: "dialer/route/budget.go",
+		text: "	b.debt = max(0, b.debt-dialCost)", by: "	b.debt -= dialCost",
+	},
+	{
+		name: "the back-off is doubled", file: "dialer/route/reconnect.go",
+		text: "	BackoffMin = time.Second", by: "	BackoffMin = 2 * time.Second",
+	},
+	{
+		name: "the back-off does not grow", file: "dialer/route/reconnect.go",
+		text: "		most *= 2\n", by: "",
+	},
+	{
+		name: "the back-off grows without bound", file: "dialer/route/reconnect.go",
+		text: "	for i := 1; i < c.failed && most < BackoffMax; i++ {\n		most *= 2\n	}\n	most = min(most, BackoffMax)",
+		by:   "	for i := 1; i < c.failed && most < time.Hour; i++ {\n		most *= 2\n	}",
+	},
+	{
+		name: "a link that was up for a moment clears the back-off", file: "dialer/route/reconnect.go",
+		text: "now.Sub(c.up) >= UpToReset {", by: "true {",
+	},
+	{
+		name: "a trigger in mid-race is forgotten", file: "dialer/route/reconnect.go",
+		text: "		c.again = true\n", by: "",
+	},
+	{
+		name: "the loss of an idle link starts no race", file: "dialer/route/reconnect.go",
+		text: "	c.up, c.down = time.Time{}, now\n	c.owed = true", by: "	c.up, c.down = time.Time{}, now",
+	},
+	{
+		name: "routes start in the order of the config, not of their classes", file: "dialer/route/race.go",
+		text: "	slices.SortStableFunc(waiting, func(a, b Attempt) int { return cmp.Compare(a.Route.Class, b.Route.Class) })\n",
+		by:   "	_, _ = cmp.Compare[int], waiting\n",
+	},
+	{
+		name: "one dead class holds the others up", file: "dialer/route/race.go",
+		text: "	if other > 1 {", by: "	if false {",
+	},
+	{
+		name: "losers go on once another has won", file: "dialer/route/race.go",
+		text: "			r.drop(now, l, Lost, fmt.Sprintf(", by: "			_ = l\n			_ = (fmt.Sprintf(",
+	},
+	{
+		name: "what attaches after its cancellation stays", file: "dialer/route/race.go",
+		text: "		r.act(Cancel, e.Route, \"it came after it was cancelled\") // so that no carrier stays behind\n", by: "",
+	},
+	{
+		name: "each route starts twice as late", file: "dialer/route/race.go",
+		text: "	SlotStep = 250 * time.Millisecond", by: "	SlotStep = 500 * time.Millisecond",
+	},
+	{
+		name: "more attempts at once than is polite", file: "dialer/route/race.go",
+		text: "	MaxAtOnce = 3", by: "	MaxAtOnce = 4",
+	},
+	{
+		name: "who was superseded goes on dialling", file: "dialer/route/race.go",
+		text: "		r.finish(now, Cancelled, fmt.Sprintf(\"%s: superseded\", a.Route))\n		return\n", by: "",
+	},
+}
