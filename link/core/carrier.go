@@ -97,7 +97,7 @@ type sent struct {
 	off       uint64
 	n         int
 	ahead     int // stream bytes un-SEEN when it was handed out
-	at        Time
+	at, began Time // when the write that carried it returned, and began
 	delivered uint64 // stream bytes SEEN when it was handed out, and when
 	refAt     Time
 }

@@ -534,7 +534,7 @@ func TestWindowBesideAConversation(t *testing.T) {
 		{"a local network", ms, 100_000_000, 100_000 + 32<<10}, // not twice what it holds
 	} {
 		k.rtt, k.rate = rtt{}, rate{now: test.rate}
-		k.rtt.sample(r.now, test.rtt)
+		k.rtt.sample(r.now, test.rtt, test.rtt)
 		r.c.lively = true
 		if got := k.window(); got != test.want {
 			t.Errorf("%s: window %d, want %d", test.name, got, test.want)

@@ -266,7 +266,7 @@ func (c *Core) Begin(now Time, role frame.Role, pref int, handshake time.Duratio
 	c.lastGen++
 	k := newCarrier(c, c.lastGen)
 	k.role, k.pref, k.lastRecv, k.lastSend, k.since = role, pref, now, now, now
-	k.rtt.sample(now, handshake)
+	k.rtt.sample(now, handshake, handshake)
 	if role == frame.Active && c.tx() == nil && !c.racing {
 		c.epoch++
 		c.racing = true
@@ -333,7 +333,7 @@ func (c *Core) Admit(now Time, f *frame.Frame, handshake time.Duration) (*Carrie
 	}
 	k := newCarrier(c, f.Gen)
 	k.role, k.attached, k.lastRecv, k.lastSend, k.since = f.Role, true, now, now, now
-	k.rtt.sample(now, handshake)
+	k.rtt.sample(now, handshake, handshake)
 	old := c.tx()
 	c.insert(k)
 	c.used[f.Gen] = true

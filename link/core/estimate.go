@@ -16,18 +16,21 @@ type rtt struct {
 // leastWindow is half of the minute over which the least round trip is taken (docs/wire.md, Signs of life).
 const leastWindow = 30 * time.Second
 
-func (r *rtt) sample(now Time, d time.Duration) {
+// sample takes one round trip: d since the write that it is of has returned, all since that began. A busy machine may see the
+// return late, so that d is too small; all is not, which is why the least is taken of it.
+func (r *rtt) sample(now Time, d, all time.Duration) {
 	d = max(d, time.Microsecond)
+	all = max(all, d)
 	if r.srtt == 0 {
-		r.srtt, r.rttvar, r.least, r.leastBefore, r.since = d, d/2, d, d, now
+		r.srtt, r.rttvar, r.least, r.leastBefore, r.since = d, d/2, all, all, now
 		return
 	}
 	r.rttvar += ((r.srtt - d).Abs() - r.rttvar) / 4
 	r.srtt += (d - r.srtt) / 8
 	if now-r.since > leastWindow {
-		r.leastBefore, r.least, r.since = r.least, d, now
+		r.leastBefore, r.least, r.since = r.least, all, now
 	}
-	r.least = min(r.least, d)
+	r.least = min(r.least, all)
 }
 
 // minRTT is the least round trip of the last minute.

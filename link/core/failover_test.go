@@ -68,7 +68,7 @@ func TestOpenIsSaidAgainByItself(t *testing.T) {
 func TestNotFromOneInDoubtToAnother(t *testing.T) {
 	r, k, o, s := pair2(t)
 	o.rtt = rtt{}
-	o.rtt.sample(r.now, 10*ms)
+	o.rtt.sample(r.now, 10*ms, 10*ms)
 	const b10 = 110 * ms
 	r.write(s, 1)
 	r.due(1*sec + b100)

@@ -25,7 +25,7 @@ func idle(t *testing.T) (*rig, *Carrier, *Stream) {
 	r.took(k)
 	// The samples of the exchange above are left out: the estimate is that of the handshake.
 	k.rtt = rtt{}
-	k.rtt.sample(r.now, 100*ms)
+	k.rtt.sample(r.now, 100*ms, 100*ms)
 	return r, k, s
 }
 
@@ -47,7 +47,7 @@ func TestB(t *testing.T) {
 		{0, 100*ms + 1000*ns}, // a microsecond at least
 	} {
 		var r rtt
-		r.sample(0, test.handshake)
+		r.sample(0, test.handshake, test.handshake)
 		if got := r.base(); got != test.want {
 			t.Errorf("handshake %v: B = %v, want %v", test.handshake, got, test.want)
 		}
@@ -96,7 +96,7 @@ func TestBytesAheadAreNoSilence(t *testing.T) {
 	r.seen(k)
 	k.rate = rate{now: 1 << 20, since: r.now}
 	k.rtt = rtt{}
-	k.rtt.sample(r.now, 100*ms)
+	k.rtt.sample(r.now, 100*ms, 100*ms)
 	start := r.now
 	r.write(s, 1)
 	k.log[k.want].ahead = 512 << 10       // a bufferful was on its way: half a second
@@ -197,7 +197,7 @@ func TestCloseAfterThreeB(t *testing.T) {
 	r, k, s := idle(t)
 	o := r.carrier(frame.Standby, 100*ms)
 	k.rtt = rtt{}
-	k.rtt.sample(r.now, 2*sec) // B = 4.5 s
+	k.rtt.sample(r.now, 2*sec, 2*sec) // B = 4.5 s
 	r.write(s, 1)
 	for r.now < 14*sec { // the standby lives
 		r.skip(r.now + 500*ms)
@@ -229,7 +229,7 @@ func TestHole(t *testing.T) {
 	} {
 		r, k, o, s := pair2(t)
 		k.rtt = rtt{}
-		k.rtt.sample(r.now, test.handshake)
+		k.rtt.sample(r.now, test.handshake, test.handshake)
 		r.write(s, 1)
 		start := r.now
 		alive := func(until Time) {
@@ -271,7 +271,7 @@ func TestHoleAlone(t *testing.T) {
 	} {
 		r, k, s := idle(t)
 		k.rtt = rtt{}
-		k.rtt.sample(r.now, test.handshake)
+		k.rtt.sample(r.now, test.handshake, test.handshake)
 		r.write(s, 1)
 		start := r.now
 		for _, until := range []Time{start + test.suspect - 1, start + test.suspect} {
@@ -345,7 +345,7 @@ func TestReceiverAsksWhileDataFlows(t *testing.T) {
 	r.at(1*sec + 60*ms)
 	r.seen(k)
 	k.rtt = rtt{}
-	k.rtt.sample(r.now, 400*ms) // B = 1.2 s: flowing for 2.4 s, a PING every 200 ms
+	k.rtt.sample(r.now, 400*ms, 400*ms) // B = 1.2 s: flowing for 2.4 s, a PING every 200 ms
 	r.must(r.recv(k, data(s.ID, 1, 1)))
 	r.took(k)
 	r.due(1*sec + 62*ms) // the acknowledgement
@@ -681,5 +681,27 @@ func TestAttachedWhileInDoubtIsAsked(t *testing.T) {
 		if f := kinds(r.took(o)); !strings.Contains(f, "PING") || !strings.Contains(f, "DATA") {
 			t.Errorf("role %d: said %s", role, f)
 		}
+	}
+}
+
+// TestLateReturnOfAWrite: a busy machine may see a write return long after its bytes have left; the least round trip, which
+// the window is made of, does not believe what that would make of it.
+func TestLateReturnOfAWrite(t *testing.T) {
+	r, k, s := idle(t)
+	if n := s.Write(r.now, []byte("x")); n != 1 {
+		t.Fatal("no room")
+	}
+	for b := r.c.Pull(r.now, k, nil); len(b) > 0; b = r.c.Pull(r.now, k, nil) {
+		r.keep(k, b)
+	}
+	r.now += 95 * ms
+	r.c.Wrote(r.now, k)
+	r.now += 5 * ms
+	r.seen(k)
+	if got := k.rtt.minRTT(); got != 100*ms {
+		t.Errorf("the least round trip is %v, want 100 ms", got)
+	}
+	if k.rtt.srtt >= 100*ms {
+		t.Errorf("the smoothed one is %v", k.rtt.srtt)
 	}
 }

@@ -145,12 +145,12 @@ func (c *Core) recvSeen(now Time, k *Carrier, f *frame.Frame) error {
 		}
 	}
 	last := k.log[n-1]
-	at := last.at
+	at, began := last.at, last.began
 	if n > k.flushed {
-		at = k.writeAt // SEEN came before the write returned
+		at, began = k.writeAt, k.writeAt // SEEN came before the write returned
 	}
 	if took := now - at - f.Delay; at != 0 && took > 0 {
-		k.rtt.sample(now, took)
+		k.rtt.sample(now, took, now-began-f.Delay)
 	}
 	k.unseen -= data
 	k.delivered += uint64(data)

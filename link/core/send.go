@@ -65,7 +65,7 @@ func (k *Carrier) pullClose(now Time, b []byte) []byte {
 // Wrote tells that all that was pulled is written: the clocks of its frames start.
 func (c *Core) Wrote(now Time, k *Carrier) {
 	for i := k.flushed; i < len(k.log); i++ {
-		k.log[i].at = now
+		k.log[i].at, k.log[i].began = now, k.writeAt
 	}
 	k.flushed, k.writing = len(k.log), false
 }
