@@ -96,8 +96,8 @@ type sent struct {
 	stream    uint64
 	off       uint64
 	n         int
-	ahead     int // stream bytes un-SEEN when it was handed out
-	at, began Time // when the write that carried it returned, and began
+	ahead     int    // stream bytes un-SEEN when it was handed out
+	at, began Time   // when the write that carried it returned, and began
 	delivered uint64 // stream bytes SEEN when it was handed out, and when
 	refAt     Time
 }
