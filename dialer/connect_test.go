@@ -1,9 +1,14 @@
 package dialer
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +201,41 @@ func TestAddressesOfANameAreTriedAsRFC8305Says(t *testing.T) {
 		}
 		if a := w.status().Attempts; len(a) != 1 || a[0].Outcome != route.Won {
 			t.Errorf("attempts: %v", a)
+		}
+	})
+}
+
+// TestAddressThatAnswersTooLateIsClosed: it was connected before the dial heard that nobody wants it any more.
+func TestAddressThatAnswersTooLateIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ends := map[string]net.Conn{} // what stays of each connection
+		var mu sync.Mutex
+		d := New(Config{
+			Resolve: func(context.Context, string) ([]netip.Addr, error) { return parseAddrs("192.0.2.1", "192.0.2.2"), nil },
+			Dial: func(_ context.Context, _, address string) (net.Conn, error) {
+				time.Sleep(addressStep + 50*ms)
+				near, far := net.Pipe()
+				mu.Lock()
+				defer mu.Unlock()
+				ends[address] = far
+				return near, nil
+			},
+		})
+		defer d.Close()
+		conn, err := d.connect(t.Context(), "devbox.example:7000")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if len(ends) != 2 {
+			t.Fatalf("%d addresses were dialled", len(ends))
+		}
+		for address, far := range ends {
+			_ = far.SetReadDeadline(time.Now().Add(time.Second))
+			_, err := far.Read(make([]byte, 1))
+			if closed := errors.Is(err, io.EOF); closed != (address == "192.0.2.2:7000") {
+				t.Errorf("%s: closed %v (%v)", address, closed, err)
+			}
 		}
 	})
 }

@@ -120,6 +120,27 @@ func TestUseTellsWhyItDidNotMove(t *testing.T) {
 	})
 }
 
+// TestStandbyThatTakesNoLargeSegmentsIsDropped: it could not take over either.
+func TestStandbyThatTakesNoLargeSegmentsIsDropped(t *testing.T) {
+	auto := func(c *Config) { c.Peers[0].Standby = StandbyAuto }
+	in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, auto, func(t *testing.T, w *world) {
+		s := w.open(echoTarget)
+		echo(t, s, "x")
+		time.Sleep(100 * ms)
+		if n := w.attached(); n != 2 {
+			t.Fatalf("%d attached", n)
+		}
+		w.route(tailnet).LoseLarge(2000, 2000)
+		if err := w.d.Use(t.Context(), "devbox", tailnet.ID()); err == nil {
+			t.Fatal("the link has moved to a route that loses what is large")
+		}
+		if n := w.attached(); n != 1 || w.active() != lan.ID() {
+			t.Errorf("%d attached, on %s", n, w.active())
+		}
+		echo(t, s, "still here")
+	})
+}
+
 func TestStandbyIsKeptWhileBytesMove(t *testing.T) {
 	auto := func(c *Config) { c.Peers[0].Standby = StandbyAuto }
 	in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, auto, func(t *testing.T, w *world) {
@@ -199,6 +220,49 @@ func TestStandbyIsSoughtForAnEarlyStream(t *testing.T) {
 			t.Errorf("%d attached", n)
 		}
 		_, _ = first.Close(), second.Close()
+	})
+}
+
+// TestStandbyIsSoughtForAStreamThatSaysNothing: no byte tells the loop of it, only the one who opened it.
+func TestStandbyIsSoughtForAStreamThatSaysNothing(t *testing.T) {
+	always := func(c *Config) { c.Peers[0].Standby = StandbyAlways }
+	in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, always, func(t *testing.T, w *world) {
+		s := w.open(echoTarget)
+		echo(t, s, "x")
+		_ = s.Close()
+		time.Sleep(time.Hour)
+		w.route(tailnet).Reset()
+		time.Sleep(time.Hour)
+		if n := w.attached(); n != 1 {
+			t.Fatalf("%d attached without a stream", n)
+		}
+		w.dialled()
+		early, err := w.d.Open(t.Context(), "devbox", echoTarget, OpenOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if d := w.dialled(); len(d) != 1 || d[0].address != tailnet.Address || w.attached() != 2 {
+			t.Errorf("dialled %v, %d attached", d, w.attached())
+		}
+		_ = early.Close()
+	})
+}
+
+// TestCarrierThatTheLinkLeftServesAsStandby: it is attached already, so that nothing has to be dialled.
+func TestCarrierThatTheLinkLeftServesAsStandby(t *testing.T) {
+	auto := func(c *Config) { c.Peers[0].Standby = StandbyAuto }
+	in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, auto, func(t *testing.T, w *world) {
+		s := w.open(tickTarget)
+		stall(t, s, 10*time.Second)
+		w.dialled()
+		if err := w.d.Use(t.Context(), "devbox", tailnet.ID()); err != nil {
+			t.Fatal(err)
+		}
+		stall(t, s, time.Minute)
+		if d := w.dialled(); len(d) != 0 || w.attached() != 2 || w.active() != tailnet.ID() {
+			t.Errorf("dialled %v, %d attached, on %s", d, w.attached(), w.active())
+		}
 	})
 }
 
