@@ -257,10 +257,12 @@ func TestNetNS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := playReal(t, sc, NetNS, w)
+			world := ""
 			if c, ok := w.(interface{ congestion() string }); ok {
-				r.World = c.congestion()
+				world = c.congestion()
 			}
+			r := playReal(t, sc, NetNS, w)
+			r.World = world
 			return r
 		}))
 		if !sc.Compare || !*all && *only == "" {
