@@ -117,11 +117,12 @@ func (c *carrier) fail(err error) {
 	if c.err == nil {
 		c.err = err
 	}
+	first := c.err // the other goroutine's, whose consequence err then is
 	c.l.core.Dead(now, c.k)
 	c.l.unlock(now)
 	c.stop()
 	select {
-	case c.answer <- answer{err: err}:
+	case c.answer <- answer{err: first}:
 	default:
 	}
 }
