@@ -16,6 +16,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"linkproxy/link/core"
+	"linkproxy/link/frame"
 	"linkproxy/state/identity"
 	"linkproxy/testenv"
 )
@@ -207,5 +209,23 @@ func testUnpairedClientIsToldSo(t *testing.T) {
 	var no *AttachError
 	if _, err := w.client.Attach(t.Context(), w.dial("lan"), AttachOptions{}); !errors.As(err, &no) || no.Code != CodeUnpaired {
 		t.Fatalf("attaching: %v", err)
+	}
+}
+
+// TestFirstCauseAnswersAnAttach: the reader has found out why, and what the writer then finds is only its consequence.
+func TestFirstCauseAnswersAnAttach(t *testing.T) {
+	l := newLink(ID{}, core.Config{Client: true, Account: NewPool(0).account(0)}, nil, [2]uint64{})
+	defer l.Close()
+	near, far := testenv.Pipe()
+	defer far.Close()
+	l.mu.Lock()
+	k, _ := l.core.Begin(l.now(), frame.Active, 0, time.Millisecond)
+	c := newCarrier(l, k, &Transport{raw: near}, "", nil)
+	cause := &AttachError{Code: CodeUnpaired}
+	c.err = cause
+	l.unlock(l.now())
+	c.fail(net.ErrClosed)
+	if a := <-c.answer; a.err != error(cause) {
+		t.Errorf("the answer is %v", a.err)
 	}
 }
