@@ -47,8 +47,13 @@ func (w *world) cmdHost() *cli.Command {
 			w.cmdInvite(), w.cmdClients(),
 			{
 				Name: "status", Usage: "the links of paired machines, with their streams",
-				Flags:  []cli.Flag{jsonFlag},
-				Action: func(c *cli.Context) error { return w.showStatus(c.Context, "host", c.Bool("json")) },
+				Flags: []cli.Flag{jsonFlag},
+				Action: func(c *cli.Context) error {
+					if _, err := args(c, 0, 0, "host status [--json]"); err != nil {
+						return err
+					}
+					return w.showStatus(c.Context, "host", c.Bool("json"))
+				},
 			},
 			{
 				Name: "drop", Usage: "end a link; its apps are reset", ArgsUsage: "ID",
@@ -57,7 +62,11 @@ func (w *world) cmdHost() *cli.Command {
 					if err != nil {
 						return err
 					}
-					return control.NewClient(w.state, "host").Drop(c.Context, a[0])
+					if err := control.NewClient(w.state, "host").Drop(c.Context, a[0]); err != nil {
+						return notRunning(err, "host")
+					}
+					w.print("dropped %s", a[0])
+					return nil
 				},
 			},
 		},
@@ -212,7 +221,12 @@ func (w *world) cmdInvite() *cli.Command {
 			&cli.BoolFlag{Name: "print", Usage: "print nothing but the code"},
 			&cli.StringSliceFlag{Name: "address", Usage: "a `HOST:PORT` to reach this machine at, before those found"},
 		},
-		Action: func(c *cli.Context) error { return w.invite(c.Context, c.Bool("print"), c.StringSlice("address")) },
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "host invite [--print] [--address HOST:PORT]"); err != nil {
+				return err
+			}
+			return w.invite(c.Context, c.Bool("print"), c.StringSlice("address"))
+		},
 	}
 }
 

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -80,10 +82,11 @@ func (w *world) pair(c *cli.Context) error {
 	if err := config.AddPeer(w.config, peer); err != nil {
 		return fmt.Errorf("paired, but the config could not be written: %w", err)
 	}
+	wanted := name
+	name = cmp.Or(w.nameOf(inv.Fingerprint), wanted)
 	w.print("paired with %s (%s)", name, inv.Fingerprint.Short())
-	if is := w.nameOf(inv.Fingerprint); is != "" && is != name {
-		w.note("it is the peer %q already, in %s: its pairing and routes are renewed, its name stays", is, w.config)
-		name = is
+	if name != wanted {
+		w.note("it is the peer %q already, in %s: its pairing and routes are renewed, its name stays", name, w.config)
 	} else {
 		w.note("saved as peer %q in %s", name, w.config)
 	}
@@ -230,7 +233,12 @@ func (w *world) cmdPeers() *cli.Command {
 				if err != nil {
 					return err
 				}
-				if err := config.RemovePeer(w.config, a[0]); err != nil {
+				switch err := config.RemovePeer(w.config, a[0]); {
+				case errors.Is(err, os.ErrNotExist): // not even its folder
+					return fmt.Errorf("no peer is named %s: there is no config file %s yet", a[0], w.config)
+				case errors.Is(err, config.ErrNoPeer):
+					return fmt.Errorf("%w; see: linkproxy peers", err)
+				case err != nil:
 					return err
 				}
 				w.print("removed %s", a[0])

@@ -28,6 +28,9 @@ func (w *world) cmdStatus() *cli.Command {
 			&cli.BoolFlag{Name: "watch", Usage: "show it again every second, until interrupted"},
 		},
 		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "status [--watch] [--json]"); err != nil {
+				return err
+			}
 			if !c.Bool("watch") {
 				return w.showStatus(c.Context, "up", c.Bool("json"))
 			}

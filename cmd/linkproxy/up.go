@@ -151,6 +151,12 @@ func (w *world) cmdConfig() *cli.Command {
 		Name:        "config",
 		Usage:       "where the config is, and is it right",
 		Description: "An example of a complete config file:\n\n" + config.Example,
+		Action: func(c *cli.Context) error {
+			if _, err := args(c, 0, 0, "config path|check"); err != nil {
+				return err
+			}
+			return cli.ShowSubcommandHelp(c)
+		},
 		Subcommands: []*cli.Command{
 			{
 				Name: "path", Usage: "print where the config file is",
