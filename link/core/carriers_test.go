@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -550,4 +551,37 @@ func TestWindowBesideAConversation(t *testing.T) {
 	if got, want := k.window(), 2*k.rate.during(ms+busyMachine)+64<<10; got != want {
 		t.Errorf("window %d where bulk has a carrier of its own, want %d", got, want)
 	}
+}
+
+// TestCarriersOfALinkAreBounded: a client with more of them than it can name loses the oldest; the newest is let in.
+func TestCarriersOfALinkAreBounded(t *testing.T) {
+	r := newRig(t, false)
+	k := r.carrier(frame.Active, 10*ms)
+	var last *Carrier
+	for range 3 * maxCarriers {
+		last = r.carrier(frame.Bulk, 10*ms)
+	}
+	if n := len(r.c.carriers); n != maxCarriers || last.dead || k.dead || r.c.tx() != k {
+		t.Errorf("%d carriers, the newest dead: %v, the one in use: %v", n, last.dead, k.dead)
+	}
+	if n := len(r.out.Closed); n != 2*maxCarriers+1 {
+		t.Errorf("%d are closed", n)
+	}
+}
+
+// TestUnseenFramesOfALinkAreBounded, on all its carriers together: each is remembered until the peer has SEEN it.
+func TestUnseenFramesOfALinkAreBounded(t *testing.T) {
+	r := newRig(t, false)
+	r.carrier(frame.Active, 10*ms)
+	ks := []*Carrier{r.carrier(frame.Standby, 10*ms), r.carrier(frame.Standby, 10*ms)}
+	for id := uint64(1); id < 2*maxLog; id++ {
+		if err := r.recv(ks[id%2], frame.Frame{Kind: frame.Reset, Stream: id}); err != nil { // answered by GONE
+			if n := r.c.unsaidTo(); !errors.Is(err, ErrProtocol) || n < maxLog || n > maxLog+10 {
+				t.Errorf("%v with %d frames", err, n)
+			}
+			return
+		}
+		r.said[ks[id%2]] = nil
+	}
+	t.Error("no bound")
 }

@@ -338,6 +338,7 @@ func (c *Core) Admit(now Time, f *frame.Frame, handshake time.Duration) (*Carrie
 	c.insert(k)
 	c.used[f.Gen] = true
 	c.keepOnly(now, f.Keep)
+	c.yield(now, k)
 	c.lost = false
 	c.out.Changed = true
 	if f.Role == frame.Active && f.Epoch > c.epoch || old == nil {
@@ -347,6 +348,21 @@ func (c *Core) Admit(now Time, f *frame.Frame, handshake time.Duration) (*Carrie
 		old.hedge(k)
 	}
 	return k, true
+}
+
+// maxCarriers bounds the carriers of a link at the host. A client has a few; more than a keep can name it would not know how
+// to speak of.
+const maxCarriers = frame.MaxKeep
+
+// yield has the oldest carrier make room for k, which has just attached: an attach is never refused for their number.
+func (c *Core) yield(now Time, k *Carrier) {
+	tx := c.tx()
+	for _, o := range c.carriers {
+		if len(c.carriers) > maxCarriers && o != k && o != tx {
+			c.Dead(now, o)
+			return
+		}
+	}
 }
 
 func (c *Core) insert(k *Carrier) {

@@ -21,8 +21,10 @@ func (c *Core) Recv(now Time, k *Carrier, f *frame.Frame) error {
 	if !k.attached {
 		return protocol("frame 0x%02x before the attach was accepted", byte(f.Kind))
 	}
-	if len(k.log) > maxLog {
-		return protocol("%d frames not SEEN", len(k.log))
+	if len(k.log) > maxLog/maxCarriers {
+		if n := c.unsaidTo(); n > maxLog {
+			return protocol("%d frames not SEEN", n)
+		}
 	}
 	if k.recvN++; k.recvN == 1 {
 		k.kick() // there may be bulk for it
@@ -115,9 +117,17 @@ func (k *Carrier) ackBy(at Time) {
 // maxUnsaid bounds the frames that wait for a SEEN: what the sender must remember of each is small, but not nothing.
 const maxUnsaid = 512
 
-// maxLog bounds the frames that a peer has not SEEN: far more than any honest one, which says SEEN at least every maxUnsaid
-// frames, leaves open.
-const maxLog = 128 << 10
+// maxLog bounds the frames that a peer has not SEEN on all carriers of a link: far more than any honest one, which says SEEN
+// at least every maxUnsaid frames, leaves open.
+const maxLog = 64 << 10
+
+// unsaidTo counts the frames that the peer has not SEEN.
+func (c *Core) unsaidTo() (n int) {
+	for _, k := range c.carriers {
+		n += len(k.log)
+	}
+	return n
+}
 
 // recvSeen forgets what the peer has got and learns from how long it took.
 func (c *Core) recvSeen(now Time, k *Carrier, f *frame.Frame) error {
