@@ -282,3 +282,38 @@ func (w *waits) WriteTo(dst io.Writer) (n int64, err error) {
 		}
 	}
 }
+
+// lateRefusal is an early connection whose target turns out not to be there.
+type lateRefusal struct {
+	net.Conn
+	err error
+}
+
+func (c lateRefusal) Read([]byte) (int, error)    { return 0, c.err }
+func (c lateRefusal) Write(p []byte) (int, error) { return len(p), nil }
+
+// TestForwardSaysWhyAfterwards: all that the app of a fixed port sees is a reset; whoever looks at the log learns why.
+func TestForwardSaysWhyAfterwards(t *testing.T) {
+	var log syncBuffer
+	addr := startForward(t, ForwardConfig{
+		Dial: func(context.Context, Request) (net.Conn, error) {
+			near, far := net.Pipe()
+			_ = far.Close()
+			return lateRefusal{near, &refusedError{}}, nil
+		},
+		Peer: "devbox", Target: "127.0.0.1:9", Logger: logTo(&log),
+	})
+	if c, err := net.Dial("tcp", addr); err == nil { // by the time connect looks the reset may have come already
+		defer c.Close()
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("the app got a byte")
+		}
+	}
+	eventually(t, "the log line", func() bool { return strings.Contains(log.String(), "target not reached") })
+	contains(t, log.String(), "level=INFO", "target=127.0.0.1:9", "reason=refused", "nothing listens there")
+}
+
+type refusedError struct{}
+
+func (*refusedError) Error() string  { return "nothing listens there" }
+func (*refusedError) Reason() string { return "refused" }

@@ -3,6 +3,7 @@ package proxy
 import (
 	"container/list"
 	"context"
+	"errors"
 	"log"
 	"log/slog"
 	"net"
@@ -132,6 +133,11 @@ func carry(c *conns, log *slog.Logger, app, peer net.Conn, head func() ([]byte, 
 		pipe.Reset(peer)
 	}
 	res := pipe.CopyAfter(app, peer, head)
+	var told interface{ Reason() string }
+	if res.Down == 0 && errors.As(res.Err, &told) { // an early connection learns only now that there is no target
+		log.Info("target not reached", "target", target, "reason", told.Reason(), "error", res.Err)
+		return
+	}
 	if log.Enabled(context.Background(), slog.LevelDebug) {
 		log.Debug("connection ended", "target", target, "up", res.Up, "down", res.Down, "error", res.Err)
 	}
