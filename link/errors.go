@@ -111,7 +111,7 @@ type AttachError struct {
 func (e *AttachError) Error() string {
 	switch e.Code {
 	case CodeUnpaired:
-		return "link: the peer does not know this machine's key: pair again, or ask whether it was revoked"
+		return "link: the peer does not know this machine's key: pair again with a new invite from it, or ask whether it was revoked"
 	case CodeVersion:
 		return "link: the peer speaks no version of the protocol that this linkproxy knows: update the older one"
 	case CodeTooMany:

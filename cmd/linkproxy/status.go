@@ -121,7 +121,7 @@ func linkText(b *strings.Builder, l control.Link, now time.Time) {
 	}
 	twice := ""
 	if l.Repeated > 0 {
-		twice = fmt.Sprintf(" (%s of it twice)", bytesOf(l.Repeated))
+		twice = fmt.Sprintf(" (%s more was sent again, in case it was lost)", bytesOf(l.Repeated))
 	}
 	fmt.Fprintf(b, "  link %s, %s old: %s; %s; received %s, sent %s%s\n", l.ID, ago(now.Sub(l.Since)), state,
 		count(len(l.Streams), "stream"), bytesOf(l.BytesIn), bytesOf(l.BytesOut), twice)
@@ -145,11 +145,11 @@ func linkText(b *strings.Builder, l control.Link, now time.Time) {
 		if s.From == 0 {
 			continue // the first one, or one after an outage: no change
 		}
-		how := "because it had to"
+		how := "because it had to: " + s.Reason
 		if s.Planned {
 			how = "as planned"
 		}
-		fmt.Fprintf(b, "    changed its route %s ago, %s: %s\n", ago(now.Sub(s.At)), how, s.Reason)
+		fmt.Fprintf(b, "    changed its route %s ago, %s\n", ago(now.Sub(s.At)), how)
 	}
 }
 

@@ -47,7 +47,7 @@ func TestStatusText(t *testing.T) {
 attic  idle: it is reached once an app asks
 
 devbox  connected
-  link ab, 1 min old: connected; 1 stream; received 2.0 KiB, sent 10 B (5 B of it twice)
+  link ab, 1 min old: connected; 1 stream; received 2.0 KiB, sent 10 B (5 B more was sent again, in case it was lost)
     in use      lan:10.0.0.1:1                     round trip 1.5ms, 3 B on the way
     for bulk    lan:10.0.0.1:1                     round trip 2.5ms, 4.0 KiB on the way
     in reserve  tailnet:100.64.0.1:1               round trip 80ms, 0 B on the way, no answer at present

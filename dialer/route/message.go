@@ -90,7 +90,7 @@ func (f finding) next(peer string) string {
 	case answered:
 		return fmt.Sprintf("it is tried again; if it stays so, look at what `linkproxy host` prints on %s", peer)
 	case blocked:
-		return fmt.Sprintf("pair again with a new invite from %s, and update the older linkproxy of the two", peer)
+		return "" // the peer's answer says it: another pairing, or another version
 	case wrongPeer:
 		return fmt.Sprintf("correct the address in the config; if %s has a new key, pair with it again", peer)
 	default:
