@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"os"
 	"sync"
 
 	"linkproxy/cmd/linkproxy/config"
@@ -14,12 +16,17 @@ type follower struct {
 	log   *slog.Logger
 	apply func(context.Context, *config.Config) error // an error: nothing was changed
 
+	had bool // a file is in force
+
 	mu  sync.Mutex
 	err error // why the newest file is not in force
 }
 
 // run follows the file until ctx ends.
 func (f *follower) run(ctx context.Context) {
+	if info, err := os.Stat(f.w.config); err == nil && info.Size() > 0 {
+		f.had = true
+	}
 	changed := make(chan struct{}, 1)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -49,8 +56,12 @@ func (f *follower) run(ctx context.Context) {
 
 // reload puts a changed config in force; an invalid one is told once, and the old one stays.
 func (f *follower) reload(ctx context.Context) {
-	cfg, err := f.w.loadConfig()
+	cfg, err := config.Reload(ctx, f.w.config)
+	if ctx.Err() != nil || errors.Is(err, config.ErrGone) && !f.had {
+		return // there was none, and there is none
+	}
 	if err == nil {
+		f.had = true
 		err = f.apply(ctx, cfg)
 	}
 	f.mu.Lock()

@@ -8,9 +8,11 @@ package config
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,6 +141,43 @@ func Load(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: reading %s: %w", path, err)
 	}
+	return load(path, data)
+}
+
+// ErrGone is a file that is empty or not there when it is to be read anew: a mistake, or the moment of an editor. It would be a
+// valid config, and close everything.
+var ErrGone = errors.New("the file is empty or not there: write it again, or restart linkproxy to run without it")
+
+// Times of Reload: a program that writes a file is done with it within some milliseconds.
+const (
+	steady      = 100 * time.Millisecond
+	steadyLimit = time.Second
+)
+
+// Reload is Load for a process that has a config in force: what it takes has stood in the file for 100 ms. It waits for that
+// for at most a second. Errors: those of Load, and ErrGone in place of fs.ErrNotExist.
+func Reload(ctx context.Context, path string) (*Config, error) {
+	var last []byte
+	for waited := time.Duration(0); ; waited += steady {
+		data, err := readFile(path)
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("config: reading %s: %w", path, err)
+		case len(data) > 0 && (bytes.Equal(data, last) || waited == steadyLimit):
+			return load(path, data)
+		case waited == steadyLimit:
+			return nil, fmt.Errorf("config: reading %s: %w", path, ErrGone)
+		}
+		last = data
+		select {
+		case <-time.After(steady):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func load(path string, data []byte) (*Config, error) {
 	c, at, err := parse(path, data)
 	if err != nil {
 		return nil, err

@@ -31,8 +31,7 @@ const (
 //
 // It watches folders, not the file, so that a file replaced by rename is seen,
 // and the folders of what symbolic links point to. A file or folder that is
-// missing is no change, nor is an empty file; one that comes back with other
-// content is.
+// missing is no change, nor is an empty file; one that comes back is.
 //
 // The password file is not watched; a reload by signal reads it anew.
 //
@@ -116,6 +115,7 @@ func (w *watcher) rearm(timer *time.Timer) {
 func (w *watcher) changed() bool {
 	data, err := readFile(w.path)
 	if err != nil || len(data) == 0 {
+		w.last = [sha256.Size]byte{} // who has met it so has to look again
 		return false
 	}
 	sum := sha256.Sum256(data)
