@@ -41,6 +41,8 @@ func (c *Core) Pull(now Time, k *Carrier, b []byte) []byte {
 		if data {
 			b = k.pullData(now, b)
 		}
+	} else {
+		k.urgent = true // the rest goes with the next record, whoever asked for this one
 	}
 	if len(b) > 0 {
 		if !k.writing {
