@@ -29,6 +29,7 @@ type Result struct {
 	Faults   []string // what is wrong whatever the clock says: bytes, ends, what could not be done
 	Late     []string // what took too long or came out otherwise: where time is real, a busy machine may be the reason
 	Tries    int      // runs that it took
+	Frozen   Freezes  // of the machine, where time is real
 	World    string   // what is to be known of the world
 	Trace    []string
 	Timeline Timeline
@@ -83,7 +84,7 @@ type Mark struct {
 
 // judge sums a run up.
 func (p *player) judge() *Result {
-	r := &Result{Scenario: p.sc, Runner: p.runner}
+	r := &Result{Scenario: p.sc, Runner: p.runner, Frozen: p.frozen}
 	for _, e := range p.errs {
 		r.Faults = append(r.Faults, e.Error())
 	}
@@ -397,8 +398,16 @@ func (s *Series) add(other []int64) {
 	}
 }
 
+// Busy says whether the machine stood still for so long that times mean nothing.
+func (r *Result) Busy() bool { return r.Frozen.Longest > freezeMost }
+
 // Problems is why the run has failed; empty: it has not.
-func (r *Result) Problems() []string { return append(slices.Clone(r.Faults), r.Late...) }
+func (r *Result) Problems() []string {
+	if r.Busy() {
+		return r.Faults
+	}
+	return append(slices.Clone(r.Faults), r.Late...)
+}
 
 // Summary is the result in a few lines.
 func (r *Result) Summary() string {
@@ -427,6 +436,10 @@ func (r *Result) Summary() string {
 	}
 	for _, f := range r.Problems() {
 		fmt.Fprintf(&b, "\n  FAULT %s", f)
+	}
+	if r.Busy() {
+		fmt.Fprintf(&b, "\n  the machine stood still, for %s at a time and %s in all: what was late is not held against anybody",
+			short(r.Frozen.Longest), short(r.Frozen.Total))
 	}
 	return b.String()
 }

@@ -37,6 +37,7 @@ type player struct {
 	start  time.Time
 	bucket time.Duration
 	apps   []*appRun
+	frozen Freezes // set when wg is done
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex // guards the following
@@ -73,6 +74,9 @@ func Play(ctx context.Context, sc *Scenario, r Runner, w World) *Result {
 	}
 	sampling, stopSampling := context.WithCancel(ctx)
 	p.wg.Go(func() { p.sample(sampling) })
+	if r != Sim {
+		p.wg.Go(func() { p.frozen = watchFreezes(sampling) })
+	}
 	p.timeline(ctx)
 	stopSampling()
 	for _, a := range p.apps {

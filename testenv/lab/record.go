@@ -2,6 +2,7 @@ package lab
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -178,4 +179,36 @@ func (c *arriving) Read(p []byte) (int, error) {
 		}
 	}
 	return n, trueEnd(c.Conn, err)
+}
+
+// Freezes are the times in which the machine itself stood still, as a timer of this process saw it.
+type Freezes struct {
+	Total, Longest time.Duration
+}
+
+const (
+	freezeTick  = 5 * time.Millisecond
+	freezeFloor = 20 * time.Millisecond // what a timer may be late on a machine that has time
+	// freezeMost is from which freeze on nothing that was late is held against the product.
+	freezeMost = 100 * time.Millisecond
+)
+
+// watchFreezes measures until ctx ends.
+func watchFreezes(ctx context.Context) (f Freezes) {
+	tick := time.NewTicker(freezeTick)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return f
+		case <-tick.C:
+		}
+		now := time.Now()
+		if late := now.Sub(last) - freezeTick; late > freezeFloor {
+			f.Total += late
+			f.Longest = max(f.Longest, late)
+		}
+		last = now
+	}
 }

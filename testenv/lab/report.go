@@ -86,7 +86,8 @@ func head(b *strings.Builder, results []*Result) {
 		fmt.Fprintf(b, "; netns: %s", world)
 	}
 	fmt.Fprintf(b, ".\n\n✓ a goal is met; ✗ it is missed; ‼ the run failed: a byte lost or repeated, a connection ended wrongly, an expectation that does not "+
-		"hold, or a stall over %d times its goal. A goal is about the median where an event is repeated; the worst is in brackets. A stall is the longest time in "+
+		"hold, or a stall over %d times its goal; ⧗ a run of that kind while the machine "+
+		"itself stood still for more than 100 ms at a time, which is nobody's fault. A goal is about the median where an event is repeated; the worst is in brackets. A stall is the longest time in "+
 		"which nothing came, and includes the time between two ticks.\n\n", failFactor)
 }
 
@@ -140,6 +141,8 @@ func (r *Result) verdict() string {
 	switch {
 	case len(r.Problems()) > 0:
 		mark = "‼"
+	case r.Busy() && len(r.Late) > 0:
+		mark = "⧗"
 	case met < all:
 		mark = "✗"
 	}
@@ -258,6 +261,12 @@ func totals(b *strings.Builder, own []*Result) {
 	line("bytes lost / repeated", func(r *Result) string { return fmt.Sprintf("%d / %d", r.Lost, r.Repeated) })
 	line("connections ended wrongly", func(r *Result) string { return fmt.Sprint(r.Wrongly) })
 	line("longest stall", func(r *Result) string { return short(r.Longest) })
+	line("the machine stood still: longest, in all", func(r *Result) string {
+		if r.Runner == Sim {
+			return "–"
+		}
+		return short(r.Frozen.Longest) + ", " + short(r.Frozen.Total)
+	})
 	line("switches / sockets opened", func(r *Result) string {
 		if r.Baseline != "" {
 			return "–"
