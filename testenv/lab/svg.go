@@ -86,7 +86,12 @@ func (p *panel) draw(r *Result, legend []string) {
 		p.curve(s, appColours[i%len(appColours)])
 	}
 	p.band()
+	end := -1.0
 	for _, s := range p.t.Stalls {
+		if p.x(s.At+s.For) < end+0.5 {
+			continue // it would not be seen beside the one before
+		}
+		end = p.x(s.At + s.For)
 		fmt.Fprintf(p.w, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="#c00"><title>%s stood still for %s at %s</title></rect>`+"\n",
 			p.x(s.At), p.top+stallTop, max(1, p.x(s.At+s.For)-p.x(s.At)), stallHeight, html.EscapeString(s.Text), short(s.For), short(s.At))
 	}
