@@ -291,8 +291,10 @@ func (p *peer) connect(now time.Time) {
 	if p.client != nil && p.client.Err() != nil {
 		p.linkEnded(now)
 	}
-	if p.client != nil && p.state == down && p.client.Status().Confirmed && p.client.Work() == (link.Work{}) {
-		p.drop(now) // lost and empty: the peer may have forgotten it, and a new one costs no more
+	if p.client != nil && p.state == down && p.race == nil && p.client.Work() == (link.Work{}) {
+		// Lost, or never attached, and empty: the peer may have forgotten it, streams that were given up before it attached
+		// count as long as it lives, and a new one costs no more.
+		p.drop(now)
 	}
 	if p.client != nil {
 		return

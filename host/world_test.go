@@ -95,7 +95,7 @@ func (w *world) serve(name string) net.Listener {
 	w.t.Helper()
 	ln := w.listenAt(name)
 	w.wg.Go(func() {
-		if err := w.srv.Serve(ln); err != nil {
+		if err := w.srv.Serve(ln); err != nil && !errors.Is(err, ErrClosed) { // a test may close it before it serves
 			w.t.Error(err)
 		}
 	})

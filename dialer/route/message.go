@@ -90,7 +90,7 @@ func (f finding) next(peer string) string {
 	case answered:
 		return fmt.Sprintf("it is tried again; if it stays so, look at what `linkproxy host` prints on %s", peer)
 	case blocked:
-		return "" // the peer's answer says it: another pairing, or another version
+		return fmt.Sprintf("only %s can let this machine in", peer) // its answer says how: another pairing, or another version
 	case wrongPeer:
 		return fmt.Sprintf("correct the address in the config; if %s has a new key, pair with it again", peer)
 	default:

@@ -75,7 +75,7 @@ func TestDescribe(t *testing.T) {
 		},
 		"blocked": {
 			[]Attempt{lan(Blocked, Attach, "this machine was removed there")},
-			"devbox does not let this machine in: this machine was removed there", "pair again", false,
+			"devbox does not let this machine in: this machine was removed there", "only devbox", false,
 		},
 		"busy": {
 			[]Attempt{lan(Busy, Attach, "64 links are open")},
@@ -94,7 +94,7 @@ func TestDescribe(t *testing.T) {
 		},
 		"blocked is not hidden behind a dead route": {
 			[]Attempt{lan(Silent, Open, ""), direct(Blocked, Attach, "revoked")},
-			"devbox does not let this machine in: revoked (also tried: lan:10.0.0.2:7000: no answer within 5s)", "pair again", false,
+			"devbox does not let this machine in: revoked (also tried: lan:10.0.0.2:7000: no answer within 5s)", "only devbox", false,
 		},
 		"wrong key is not hidden behind a dead route": {
 			[]Attempt{direct(Silent, Open, ""), lan(WrongPeer, Handshake, "")},

@@ -585,3 +585,24 @@ func TestUnseenFramesOfALinkAreBounded(t *testing.T) {
 	}
 	t.Error("no bound")
 }
+
+// TestClassOfAStreamDoesNotFlutter: bytes that go to and fro between the carrier in use and that for bulk come with a gap each
+// time, and a host takes 1024.
+func TestClassOfAStreamDoesNotFlutter(t *testing.T) {
+	_, _, s := idle(t)
+	s.classify(0, bulkVolume)
+	flips, was := 0, s.interactive
+	for now := Time(0); now < 10*sec; now += ms {
+		s.classify(now, bulkLeak/1000)
+		if s.interactive != was {
+			flips, was = flips+1, s.interactive
+		}
+	}
+	if was || flips != 0 {
+		t.Errorf("%d changes at 64 KiB a second, interactive at the end: %v", flips, was)
+	}
+	s.classify(11*sec, 1) // quiet for a second
+	if !s.interactive {
+		t.Error("still bulk after a quiet second")
+	}
+}

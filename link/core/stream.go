@@ -371,7 +371,13 @@ const (
 
 // classify keeps a leaky bucket of what the app writes.
 func (s *Stream) classify(now Time, n int) {
-	s.interactive = s.written.add(now, n) < bulkVolume && s.Priority == 0
+	level := s.written.add(now, n)
+	switch {
+	case level >= bulkVolume || s.Priority != 0:
+		s.interactive = false
+	case level < bulkVolume/4: // not at once: what goes to and fro between two carriers is received with gaps
+		s.interactive = true
+	}
 }
 
 // bucket is a volume that leaks.
