@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -124,10 +125,18 @@ func freeAddr(t testing.TB) string {
 	return addr
 }
 
+// given are the ports that findAddr has named: whoever got one may not have listened yet, or not again.
+var given sync.Map
+
 func findAddr() (addr string, err error) {
-	for range 100 {
+	err = errors.New("every port that was tried is given away")
+	for range 1000 {
+		port := 12000 + rand.IntN(20000)
+		if _, taken := given.LoadOrStore(port, true); taken {
+			continue
+		}
 		var ln net.Listener
-		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))); err == nil {
+		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			return ln.Addr().String(), ln.Close()
 		}
 	}
