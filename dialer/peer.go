@@ -124,7 +124,7 @@ func (p *peer) reload(now time.Time) {
 	p.seek.reset()
 	p.bulk.reset()
 	if p.race != nil {
-		p.race.step(now, route.Joined{Routes: conf.Routes})
+		p.race.step(now, route.Joined{Plan: p.plan(now)})
 	}
 }
 

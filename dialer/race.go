@@ -22,12 +22,17 @@ type race struct {
 
 // startRace begins a race among the configured routes; there is none running.
 func (p *peer) startRace(now time.Time, replace bool, o route.RaceOptions) {
-	r := &race{p: p, client: p.client, replace: replace, race: route.NewRace(now, p.conf.Routes, o)}
+	r := &race{p: p, client: p.client, replace: replace, race: route.NewRace(now, p.plan(now), o)}
 	p.race = r
 	if !replace {
 		p.reconnect.Started(now)
 	}
 	r.step(now, route.Tick{})
+}
+
+// plan ranks the configured routes.
+func (p *peer) plan(now time.Time) []route.Ranked {
+	return route.Rank(route.Facts{Now: now, Routes: p.conf.Routes})
 }
 
 func (r *race) tick(now time.Time) {

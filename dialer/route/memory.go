@@ -1,6 +1,7 @@
 package route
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -121,6 +122,15 @@ func (m Memory) With(now time.Time, n Network, routeID string, r RouteMemory) Me
 	}
 	m, here := m.touch(now, n)
 	here.Routes[routeID] = r
+	here.bound(routeID)
+	return m
+}
+
+// WithReadyV2 is the memory in which the relay has negotiated ready-v2.
+func (m Memory) WithReadyV2(url string) Memory {
+	relays := map[string]bool{url: true}
+	maps.Copy(relays, m.ReadyV2)
+	m.ReadyV2 = relays
 	return m
 }
 
@@ -134,9 +144,7 @@ func (m Memory) touch(now time.Time, n Network) (Memory, *NetworkMemory) {
 	}
 	here.Used = wall(now)
 	routes := make(map[string]RouteMemory, len(here.Routes)+1)
-	for id, r := range here.Routes {
-		routes[id] = r
-	}
+	maps.Copy(routes, here.Routes)
 	here.Routes = routes
 	m.Networks = append([]NetworkMemory{here}, rest...)
 	m.Networks = m.Networks[:min(len(m.Networks), MaxNetworks)]

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,16 +26,32 @@ func Describe(peer string, attempts []Attempt) Message {
 		}
 	}
 	// A race that was given up says nothing about what it had not tried yet.
-	givenUp := slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Outcome == Cancelled })
+	givenUp := slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Outcome == Cancelled && a.Err == nil })
 	told := slices.DeleteFunc(slices.Clone(attempts), func(a Attempt) bool {
 		return a.finding() == nothing || givenUp && a.Outcome == NotTried
 	})
 	if len(told) == 0 {
-		return Message{Text: fmt.Sprintf("the attempt to reach %s was given up", peer)}
+		m := Message{Text: fmt.Sprintf("the attempt to reach %s was given up", peer)}
+		if i := slices.IndexFunc(attempts, func(a Attempt) bool { return errors.Is(a.Err, ErrVanished) }); i >= 0 {
+			m.Text, m.Next = fmt.Sprintf("could not reach %s: %v", peer, attempts[i].Err), "it is tried again by another way"
+		}
+		return m
+	}
+	if Captive(attempts) {
+		return Message{
+			Text: fmt.Sprintf("this network wants a sign-in before it lets anything through to %s", peer),
+			Next: "open any web page and sign in; it is tried again every " + CaptiveWait.String() + " meanwhile",
+		}
 	}
 	slices.SortStableFunc(told, func(a, b Attempt) int { return int(a.finding()) - int(b.finding()) })
 	lead := told[0]
 	f := lead.finding()
+	if timedOut(told) && (f == unreachable || lead.Outcome == Unfinished) {
+		return Message{
+			Text: fmt.Sprintf("no answer from %s during set-up: %s", peer, causes(told)),
+			Next: f.next(peer), Hint: true,
+		}
+	}
 	m := Message{Text: lead.say(peer), Next: f.next(peer), Hint: f == unreachable && lead.Outcome != NotTried}
 	if f == unreachable && len(told) > 1 {
 		m.Text = fmt.Sprintf("none of %d routes to %s answered: %s", len(told), peer, causes(told))
@@ -48,6 +65,13 @@ func Describe(peer string, attempts []Attempt) Message {
 	return m
 }
 
+// timedOut reports whether the whole set-up ran out of time with a relay among
+// its routes: what blocks a relay is mostly the network in between.
+func timedOut(attempts []Attempt) bool {
+	return slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Outcome == Unfinished }) &&
+		slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Route.Class == Relay && a.Outcome != NotTried })
+}
+
 // finding sorts attempts for the report; the smaller is told first.
 type finding uint8
 
@@ -55,6 +79,7 @@ const (
 	superseded  finding = iota // ends the matter for every route
 	answered                   // it answered, then failed: may work next time
 	blocked                    // it refuses until somebody acts
+	noToken                    // a relay does, until its token is right
 	wrongPeer                  // somebody else answered
 	unreachable                // nobody answered
 	nothing                    // says nothing about the route
@@ -73,7 +98,9 @@ func (a Attempt) finding() finding {
 		return answered
 	case Blocked:
 		return blocked
-	case WrongPeer:
+	case NoToken:
+		return noToken
+	case WrongPeer, Foreign:
 		return wrongPeer
 	case Superseded:
 		return superseded
@@ -91,6 +118,8 @@ func (f finding) next(peer string) string {
 		return fmt.Sprintf("it is tried again; if it stays so, look at what `linkproxy host` prints on %s", peer)
 	case blocked:
 		return fmt.Sprintf("only %s can let this machine in", peer) // its answer says how: another pairing, or another version
+	case noToken:
+		return "sign in again, or correct what the config says about that relay's token"
 	case wrongPeer:
 		return fmt.Sprintf("correct the address in the config; if %s has a new key, pair with it again", peer)
 	default:
@@ -104,6 +133,10 @@ func (a Attempt) say(peer string) string {
 	switch a.Outcome {
 	case WrongPeer:
 		return fmt.Sprintf("%s is not %s: another key answered", address, peer)
+	case Foreign:
+		return fmt.Sprintf("%s is not %s: it shows somebody else's certificate", address, peer)
+	case NoToken:
+		return fmt.Sprintf("could not reach %s: the relay %s wants a token: %s", peer, address, a.cause())
 	case Blocked:
 		return fmt.Sprintf("%s does not let this machine in: %s", peer, a.cause())
 	case Busy:
@@ -131,6 +164,10 @@ func (a Attempt) cause() string {
 		return fmt.Sprintf("no answer within %s", a.Duration)
 	case WrongPeer:
 		return "another key answered"
+	case Foreign:
+		return "a certificate of somebody else"
+	case NoToken:
+		return "no token, or it was refused or has expired"
 	case NoRoute:
 		return "this machine has no route there"
 	case Failed:

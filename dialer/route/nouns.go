@@ -3,6 +3,8 @@ package route
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -37,14 +39,22 @@ func ParseClass(text string) (Class, error) {
 // Source says where a route was learned.
 type Source string
 
-// Configured is a route written in the config file, by hand or by pairing.
-const Configured Source = "configured"
+// The sources. Only configured routes are taken as they are; see Vetting.
+const (
+	Configured Source = "configured" // written in the config file, by hand or by pairing
+	Learned    Source = "learned"    // told by the peer itself over an authenticated link
+	MDNS       Source = "mdns"       // heard on a local network
+	TailnetAPI Source = "tailnet"    // told by the tailnet's daemon on this machine
+)
+
+// discovered reports whether anybody on a network could have said it.
+func (s Source) discovered() bool { return s != Configured && s != Learned }
 
 // Route is one way to reach a peer. Class and Address make its identity: the
 // same address learned twice is one route.
 type Route struct {
 	Class   Class
-	Address string // host:port, the host a name or a numeric address
+	Address string // host:port, the host a name or a numeric address; of a relay its ws or wss URL
 	Source  Source
 }
 
@@ -54,6 +64,20 @@ func (r Route) ID() string { return r.Class.String() + ":" + r.Address }
 
 // String is ID.
 func (r Route) String() string { return r.ID() }
+
+// host is the address without its port.
+func (r Route) host() string {
+	if host, _, err := splitPort(r.Address); err == nil {
+		return host
+	}
+	return r.Address
+}
+
+// numeric reports whether the address needs no resolver.
+func (r Route) numeric() bool {
+	_, err := netip.ParseAddr(r.host())
+	return err == nil
+}
 
 // Same reports whether both are the same way, wherever each was learned.
 func (r Route) Same(o Route) bool { return r.Class == o.Class && r.Address == o.Address }
@@ -86,7 +110,9 @@ const (
 	Failed                    // refused, reset or closed by the path or the peer
 	Silent                    // a limit of this attempt passed without an answer
 	WrongPeer                 // another key answered
+	Foreign                   // what answered shows a certificate that is no linkproxy's, or no relay's
 	Blocked                   // the peer refuses for good: permission, version
+	NoToken                   // the relay wants a token: none, refused or expired
 	Busy                      // the peer refuses for now
 	Superseded                // a newer instance of this machine holds the link
 	NoRoute                   // the local stack refused to dial: no route, no address
@@ -97,7 +123,7 @@ const (
 
 var outcomeNames = [...]string{
 	"not tried", "running", "won", "kept", "failed", "silent", "wrong peer",
-	"blocked", "busy", "superseded", "no route", "unfinished", "lost", "cancelled",
+	"foreign certificate", "blocked", "no token", "busy", "superseded", "no route", "unfinished", "lost", "cancelled",
 }
 
 // String is the outcome as shown in traces.
@@ -114,6 +140,7 @@ type Attempt struct {
 	Stage    Stage         // reached when it ended
 	Start    time.Time     // zero when it was not tried
 	Duration time.Duration // from Start to the end
+	Local    netip.Addr    // the socket's own address, once it has one
 	Err      error         // the cause, where there is one
 }
 
@@ -122,7 +149,7 @@ type Attempt struct {
 // answered and said no.
 func (a Attempt) IsFailure() bool {
 	switch a.Outcome {
-	case Failed, Silent, WrongPeer:
+	case Failed, Silent, WrongPeer, Foreign:
 		return true
 	case Unfinished:
 		return a.Duration >= FairTry
@@ -134,6 +161,32 @@ func (a Attempt) IsFailure() bool {
 // Answered reports whether something at the route's address took the
 // connection.
 func (a Attempt) Answered() bool { return a.Stage > Open }
+
+// Captive reports whether attempts met a network that wants a sign-in first:
+// every route that answered, or a relay, shows a certificate of somebody else.
+// That says nothing about any route.
+func Captive(attempts []Attempt) bool {
+	foreign, others, relay := 0, 0, false
+	for _, a := range attempts {
+		switch {
+		case a.Outcome == Foreign:
+			foreign++
+			relay = relay || a.Route.Class == Relay
+		case a.Outcome == Won, a.Outcome == Kept:
+			return false
+		case a.Answered():
+			others++
+		}
+	}
+	return foreign > 0 && (relay || others == 0)
+}
+
+// failedIn reports whether attempts speak against a route.
+func failedIn(attempts []Attempt, routeID string) bool {
+	return !Captive(attempts) && slices.ContainsFunc(attempts, func(a Attempt) bool {
+		return a.Route.ID() == routeID && a.IsFailure()
+	})
+}
 
 // String is one line for `why`: "lan:192.168.1.20:7000 failed in open after
 // 31ms: connection refused".
@@ -152,8 +205,9 @@ func (a Attempt) String() string {
 	return b.String()
 }
 
-// Why a route was not tried.
+// Why a route was not tried, or not to the end.
 var (
+	ErrVanished    = errors.New("this machine lost the address that it came from")
 	ErrRaceOver    = errors.New("the race ended before its turn")
 	ErrBudgetSpent = errors.New("too many dials to this peer lately")
 )

@@ -59,7 +59,7 @@ func TestRouteIdentity(t *testing.T) {
 }
 
 func TestWhatCountsAsFailure(t *testing.T) {
-	want := map[Outcome]bool{Failed: true, Silent: true, WrongPeer: true, Unfinished: true}
+	want := map[Outcome]bool{Failed: true, Silent: true, WrongPeer: true, Foreign: true, Unfinished: true}
 	for o := range Outcome(len(outcomeNames)) {
 		if got := (Attempt{Outcome: o, Duration: FairTry}).IsFailure(); got != want[o] {
 			t.Errorf("%s after %s: failure = %v", o, FairTry, got)

@@ -139,7 +139,7 @@ func ClassOf(host string, hasTailnet bool) Class {
 		switch {
 		case strings.HasSuffix(name, ".ts.net"):
 			return Tailnet
-		case strings.HasSuffix(name, ".local"), name == "localhost", strings.HasSuffix(name, ".localhost"):
+		case strings.HasSuffix(name, ".local"), isLocalhost(name):
 			return LAN
 		default:
 			return Direct
@@ -154,4 +154,16 @@ func ClassOf(host string, hasTailnet bool) Class {
 	default:
 		return Direct
 	}
+}
+
+// isLocalhost reports whether a name is this machine's own (RFC 6761 section 6.3).
+func isLocalhost(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."))
+	return name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
+
+// classOfID is the class that the ID of a route begins with.
+func classOfID(id string) (Class, error) {
+	class, _, _ := strings.Cut(id, ":")
+	return ParseClass(class)
 }

@@ -1,9 +1,8 @@
 package route
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
+	"net/netip"
 	"time"
 )
 
@@ -24,7 +23,27 @@ const (
 	// attach and be kept; a longer round trip of the winner extends it. Less than
 	// a person notices, more than the jitter of a busy LAN.
 	GraceMin = 100 * time.Millisecond
+	// SlotStepMin and SlotStepMax bound the head start that follows from what the
+	// leader's last handshake here took: the stagger of a LAN is not that of a
+	// phone, but a busy peer deserves a moment and nobody waits longer than
+	// without history.
+	SlotStepMin = 30 * time.Millisecond
+	SlotStepMax = SlotStep
+	// RelayBy is how long after the leader the best relay has started: it must
+	// not wait behind a dead class each.
+	RelayBy = 300 * time.Millisecond
+	// ReadyWithin is how long a relay may take from "accepted" to "ready": the
+	// host has to dial out to it. ReadyMargin before the end of the race it is
+	// over all the same, so that it counts and its place becomes free in the race.
+	ReadyWithin = 7 * time.Second
+	ReadyMargin = 500 * time.Millisecond
 )
+
+// ReadyBy is until when a relay that accepted may take to be ready, in a race
+// that ends at end.
+func ReadyBy(accepted, end time.Time) time.Time {
+	return earlier(accepted.Add(ReadyWithin), end.Add(-ReadyMargin))
+}
 
 // RaceOptions shape one race. The zero value is a first, unhurried connect.
 type RaceOptions struct {
@@ -68,10 +87,11 @@ type Result struct {
 	Winner   Route // meaningful when Won
 	Won      bool
 	Attempts []Attempt
+	Captive  bool // this network wants a sign-in: nothing is held against a route
 }
 
 // Event is something that happened to a race: Tick, Reached, Attached, Ended,
-// Joined or Stop.
+// Vanished, Joined or Stop.
 type Event interface {
 	apply(r *Race, now time.Time)
 }
@@ -79,10 +99,12 @@ type Event interface {
 // Tick is only the passing of time: the start, and each wake-up.
 type Tick struct{}
 
-// Reached says that an attempt entered a stage.
+// Reached says that an attempt entered a stage. Local is the socket's own
+// address, if it has one by now.
 type Reached struct {
 	Route Route
 	Stage Stage
+	Local netip.Addr
 }
 
 // Attached says that a route is authenticated and attached. RTT is the round
@@ -93,16 +115,21 @@ type Attached struct {
 }
 
 // Ended says that an attempt ended without a carrier. Outcome is one of Failed,
-// Silent, WrongPeer, Blocked, Busy, Superseded, NoRoute; any other is taken as
-// Failed.
+// Silent, WrongPeer, Foreign, Blocked, NoToken, Busy, Superseded, NoRoute; any
+// other is taken as Failed.
 type Ended struct {
 	Route   Route
 	Outcome Outcome
 	Err     error
 }
 
-// Joined brings routes that became known during the race.
-type Joined struct{ Routes []Route }
+// Vanished says that this machine lost the address that attempts came from.
+// Those are over, and that is no finding about their routes; all others go on.
+type Vanished struct{ Local netip.Addr }
+
+// Joined brings a new ranking, because routes became known during the race or
+// facts changed. What has started stays as it is; nothing leaves the race.
+type Joined struct{ Plan []Ranked }
 
 // Stop ends the race because nobody needs it any more.
 type Stop struct{ Why string }
@@ -114,23 +141,29 @@ type Race struct {
 	opts    RaceOptions
 	start   time.Time
 	end     time.Time // RaceLimit; once won, the end of the grace if that is earlier
-	nextAt  time.Time // when the next route may start
-	pulled  string    // why nextAt is earlier than the slot's own time
-	field   []Attempt // started ones first, then the others in the order they will start
+	pulled  time.Time // a failure lets the next start then; zero: it has its own time
+	pulledW string    // which failure
+	field   []entry   // started ones first, then the others in the order they will start
 	started int
-	best    Class // of the carrier in use; 0 until won
+	best    Class // of the carrier in use, as it ranks; 0 until won
 	starved bool  // a start waits for the budget
 	done    bool
 	out     []Action
 }
 
-// NewRace plans a race from now on. The plan is in configured order; a route
-// named twice counts once.
-func NewRace(now time.Time, plan []Route, opts RaceOptions) *Race {
+// entry is one route in a race.
+type entry struct {
+	Attempt
+	ranked Ranked
+}
+
+// NewRace plans a race from now on, in the order of the plan; a route named twice
+// counts once.
+func NewRace(now time.Time, plan []Ranked, opts RaceOptions) *Race {
 	if opts.Budget == nil {
 		opts.Budget = new(Budget)
 	}
-	r := &Race{opts: opts, start: now, end: now.Add(RaceLimit), nextAt: now}
+	r := &Race{opts: opts, start: now, end: now.Add(RaceLimit)}
 	r.add(plan)
 	return r
 }
@@ -149,12 +182,28 @@ func (Tick) apply(*Race, time.Time) {}
 func (e Reached) apply(r *Race, _ time.Time) {
 	if a := r.find(e.Route); a != nil && a.Outcome == Running {
 		a.Stage = max(a.Stage, e.Stage)
+		if e.Local.IsValid() {
+			a.Local = e.Local
+		}
 	}
 }
 
 func (e Joined) apply(r *Race, _ time.Time) {
 	if !r.done {
-		r.add(e.Routes)
+		r.add(e.Plan)
+	}
+}
+
+func (e Vanished) apply(r *Race, now time.Time) {
+	if !e.Local.IsValid() {
+		return
+	}
+	for i := range r.field {
+		if a := &r.field[i]; a.Outcome == Running && a.Local == e.Local {
+			r.drop(now, a, Cancelled, fmt.Sprintf("this machine no longer has %s", e.Local))
+			a.Err = ErrVanished
+			r.pull(now, fmt.Sprintf("%s left", e.Local))
+		}
 	}
 }
 
@@ -183,8 +232,13 @@ func (e Ended) apply(r *Race, now time.Time) {
 		r.finish(now, Cancelled, fmt.Sprintf("%s: superseded", a.Route))
 		return
 	}
-	if now.Before(r.nextAt) {
-		r.nextAt, r.pulled = now, fmt.Sprintf("%s: %s", a.Route, outcome)
+	r.pull(now, fmt.Sprintf("%s: %s", a.Route, outcome))
+}
+
+// pull lets the next route start now, if its own time has not come.
+func (r *Race) pull(now time.Time, why string) {
+	if now.Before(r.next()) {
+		r.pulled, r.pulledW = now, why
 	}
 }
 
@@ -210,14 +264,25 @@ func (e Attached) apply(r *Race, now time.Time) {
 	} else {
 		a.close(now, Kept, nil)
 		r.act(Keep, a.Route, fmt.Sprintf("%s is better than %s, attached %s before the end of the grace",
-			a.Route.Class, r.best, r.end.Sub(now)))
+			a.ranked.Why.Class, r.best, r.end.Sub(now)))
 	}
-	r.best = a.Route.Class
+	r.best = a.ranked.Why.Class
 	for i := range r.field {
-		if l := &r.field[i]; l.Outcome == Running && l.Route.Class >= r.best {
-			r.drop(now, l, Lost, fmt.Sprintf("%s won and %s is no better class", a.Route, l.Route.Class))
+		if l := &r.field[i]; l.Outcome == Running && !l.better(r.best) {
+			r.drop(now, l, Lost, fmt.Sprintf("%s won and %s", a.Route, l.noBetter()))
 		}
 	}
+}
+
+// better reports whether it is worth switching from a carrier of a class to this
+// route. What did not hold here before is not.
+func (e *entry) better(than Class) bool { return e.ranked.Why.Class < than && !e.ranked.Why.Penalized }
+
+func (e *entry) noBetter() string {
+	if e.ranked.Why.Penalized {
+		return "this one did not hold here"
+	}
+	return e.ranked.Why.Class.String() + " is no better class"
 }
 
 // advance does what is due at now.
@@ -239,49 +304,6 @@ func (r *Race) advance(now time.Time) {
 	}
 }
 
-// launch starts what may start.
-func (r *Race) launch(now time.Time) {
-	r.starved = false
-	for r.mayStart() && !now.Before(r.nextAt) {
-		if !r.opts.Budget.Take(now) {
-			r.starved = true
-			return
-		}
-		a := &r.field[r.started]
-		a.Outcome, a.Start = Running, now
-		r.act(Dial, a.Route, r.whyDial())
-		r.started++
-		r.nextAt, r.pulled = r.slot(r.started), ""
-	}
-}
-
-// mayStart reports whether a route is left and a place is free for it.
-func (r *Race) mayStart() bool {
-	return r.best == 0 && r.started < len(r.field) && r.running() < MaxAtOnce
-}
-
-// slot is when the i-th route starts if no failure pulls it forward.
-func (r *Race) slot(i int) time.Time {
-	if r.opts.AllAtOnce {
-		return r.start
-	}
-	return r.start.Add(time.Duration(i) * SlotStep)
-}
-
-func (r *Race) whyDial() string {
-	i := r.started
-	switch {
-	case r.pulled != "":
-		return r.pulled
-	case i == 0:
-		return "leader: best class, first in the config"
-	case i == 1 && r.field[1].Route.Class != r.field[0].Route.Class:
-		return fmt.Sprintf("best of another class, due at %s", r.slot(i).Sub(r.start))
-	default:
-		return fmt.Sprintf("slot %d, due at %s", i, r.slot(i).Sub(r.start))
-	}
-}
-
 // wake is the earliest time at which advance has something to do.
 func (r *Race) wake(now time.Time) time.Time {
 	switch {
@@ -290,7 +312,7 @@ func (r *Race) wake(now time.Time) time.Time {
 	case r.starved:
 		return earlier(r.end, r.opts.Budget.Ready(now))
 	case r.mayStart():
-		return earlier(r.end, r.nextAt)
+		return earlier(r.end, r.next())
 	default:
 		return r.end
 	}
@@ -314,57 +336,21 @@ func (r *Race) finish(now time.Time, outcome Outcome, why string) {
 			result.Winner, result.Won = a.Route, true
 		}
 	}
-	result.Attempts = slices.Clone(r.field)
+	for _, a := range r.field {
+		result.Attempts = append(result.Attempts, a.Attempt)
+	}
+	result.Captive = Captive(result.Attempts)
 	r.done = true
 	r.out = append(r.out, Action{Do: Done, Why: why, Result: result})
 }
 
-func (r *Race) drop(now time.Time, a *Attempt, outcome Outcome, why string) {
+func (r *Race) drop(now time.Time, a *entry, outcome Outcome, why string) {
 	a.close(now, outcome, nil)
 	r.act(Cancel, a.Route, why)
 }
 
 func (r *Race) act(do Verb, route Route, why string) {
 	r.out = append(r.out, Action{Do: do, Route: route, Why: why})
-}
-
-// add puts new routes into the field and orders all that have not started: by
-// class, then as configured. The second place goes to the best of another class
-// than the leader's, so that one dead class never holds up the others.
-func (r *Race) add(routes []Route) {
-	for _, route := range routes {
-		if r.find(route) == nil {
-			r.field = append(r.field, Attempt{Route: route})
-		}
-	}
-	waiting := r.field[r.started:]
-	slices.SortStableFunc(waiting, func(a, b Attempt) int { return cmp.Compare(a.Route.Class, b.Route.Class) })
-	if r.started > 1 {
-		return
-	}
-	other := slices.IndexFunc(r.field, func(a Attempt) bool { return a.Route.Class != r.field[0].Route.Class })
-	if other > 1 {
-		second := r.field[other]
-		r.field = slices.Insert(slices.Delete(r.field, other, other+1), 1, second)
-	}
-}
-
-func (r *Race) find(route Route) *Attempt {
-	i := slices.IndexFunc(r.field, func(a Attempt) bool { return a.Route.Same(route) })
-	if i < 0 {
-		return nil
-	}
-	return &r.field[i]
-}
-
-func (r *Race) running() int {
-	n := 0
-	for _, a := range r.field {
-		if a.Outcome == Running {
-			n++
-		}
-	}
-	return n
 }
 
 func (a *Attempt) close(now time.Time, outcome Outcome, err error) {

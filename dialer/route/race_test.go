@@ -2,6 +2,7 @@ package route
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,7 @@ func TestRaceOrder(t *testing.T) {
 		{"direct:a direct:b tailnet:b tailnet:a", "tailnet:b direct:a tailnet:a direct:b"},
 		{"lan:a lan:a:7000 direct:a", "lan:a direct:a"},
 	} {
-		r := NewRace(epoch, mustRoutes(strings.Fields(c.plan)...), RaceOptions{})
+		r := NewRace(epoch, plain(strings.Fields(c.plan)...), RaceOptions{})
 		if got := order(r); got != c.want {
 			t.Errorf("%s\n got %s\nwant %s", c.plan, got, c.want)
 		}
@@ -51,14 +52,14 @@ func TestRaceOrderAfterJoining(t *testing.T) {
 		{"lan:a lan:b lan:c", "tailnet:a", "lan:a lan:b lan:c tailnet:a", 2},
 		{"direct:a", "lan:a lan:b", "lan:a direct:a lan:b", 0},
 	} {
-		r := NewRace(epoch, mustRoutes(strings.Fields(c.plan)...), RaceOptions{})
+		r := NewRace(epoch, plain(strings.Fields(c.plan)...), RaceOptions{})
 		for i := range c.start {
 			r.Step(epoch.Add(time.Duration(i)*SlotStep), Tick{})
 		}
 		if r.started != c.start {
 			t.Fatalf("%d have started", r.started)
 		}
-		r.add(mustRoutes(strings.Fields(c.joined)...))
+		r.add(plain(strings.Fields(c.plan + " " + c.joined)...))
 		if got := order(r); got != c.want {
 			t.Errorf("%s + %s\n got %s\nwant %s", c.plan, c.joined, got, c.want)
 		}
@@ -67,7 +68,7 @@ func TestRaceOrderAfterJoining(t *testing.T) {
 
 func TestEndedTakesOnlyEnds(t *testing.T) {
 	for o := range Outcome(len(outcomeNames) + 1) {
-		r := NewRace(epoch, mustRoutes("lan:a"), RaceOptions{})
+		r := NewRace(epoch, plain("lan:a"), RaceOptions{})
 		r.Step(epoch, Tick{})
 		actions, _ := r.Step(epoch.Add(1), Ended{Route: mustRoutes("lan:a")[0], Outcome: o})
 		want := Failed
@@ -92,6 +93,7 @@ type fate struct {
 	after   time.Duration
 	outcome Outcome // Won: it attaches; Running: nothing ever comes
 	rtt     time.Duration
+	local   netip.Addr
 }
 
 // raceWorld runs a race against drawn fates and checks each answer.
@@ -99,7 +101,8 @@ type raceWorld struct {
 	t       *rapid.T
 	race    *Race
 	fates   map[string]fate
-	queue   []step // what is still to come, in time order
+	ranks   map[string]Ranked // what is known about each route
+	queue   []step            // what is still to come, in time order
 	log     []step
 	said    [][]Action
 	known   map[string]bool // plan and joined
@@ -112,12 +115,42 @@ type raceWorld struct {
 	spent   int // dials that cost something
 }
 
-var raceRoutes = mustRoutes("lan:a", "lan:b", "lan:c", "tailnet:a", "tailnet:b", "direct:a", "direct:b", "direct:c")
+var (
+	raceNames  = []string{"lan:a", "lan:b", "lan:c", "tailnet:a", "tailnet:b", "direct:a", "direct:b", "relay:wss://a", "relay:wss://b"}
+	raceRoutes = mustRoutes(raceNames...)
+	raceLocals = []netip.Addr{netip.MustParseAddr("192.168.1.2"), netip.MustParseAddr("10.200.7.9"), {}}
+)
+
+// drawRanked is anything that may be known about a route.
+func drawRanked(t *rapid.T, r Route) Ranked {
+	w := Why{Class: r.Class}
+	flag := func(label string) bool { return rapid.IntRange(0, 3).Draw(t, label) == 0 }
+	if flag("seen") {
+		w.Seen = epoch
+	}
+	if flag("worked") {
+		w.LastSuccess, w.Handshake = epoch.Add(-time.Hour), time.Duration(rapid.IntRange(1, 400).Draw(t, "handshake"))*time.Millisecond
+	}
+	if flag("failed") {
+		w.LastFailure, w.Failing = epoch.Add(-time.Second), flag("failing")
+	}
+	if flag("penalized") {
+		w.Penalized = true
+	}
+	if flag("implausible") {
+		w.Implausible = "no such network"
+	}
+	if r.Class == Tailnet && flag("relayed") {
+		w.Class, w.Relayed = Relay, true
+	}
+	return Ranked{r, w}
+}
 
 func drawFate(t *rapid.T) fate {
 	return fate{
 		after:   time.Duration(rapid.IntRange(0, 1200).Draw(t, "after")) * 10 * time.Millisecond,
-		outcome: rapid.SampledFrom([]Outcome{Won, Won, Won, Running, Failed, Failed, Silent, WrongPeer, Blocked, Busy, NoRoute, Superseded}).Draw(t, "outcome"),
+		outcome: rapid.SampledFrom([]Outcome{Won, Won, Won, Running, Failed, Failed, Silent, WrongPeer, Blocked, Busy, NoRoute, Superseded, Foreign, NoToken}).Draw(t, "outcome"),
+		local:   rapid.SampledFrom(raceLocals).Draw(t, "local"),
 		rtt:     time.Duration(rapid.IntRange(0, 400).Draw(t, "rtt")) * time.Millisecond,
 	}
 }
@@ -130,9 +163,9 @@ func (w *raceWorld) later(at time.Time, ev Event) {
 func (w *raceWorld) step(now time.Time, ev Event) (wake time.Time) {
 	switch e := ev.(type) {
 	case Joined:
-		for _, r := range e.Routes {
+		for _, r := range e.Plan {
 			if w.done == nil {
-				w.known[r.ID()] = true
+				w.known[r.Route.ID()] = true
 			}
 		}
 	case Ended:
@@ -194,7 +227,7 @@ func (w *raceWorld) check(now time.Time, a Action, last bool) {
 		if f.outcome == Running {
 			return
 		}
-		w.later(now.Add(f.after/2), Reached{Route: a.Route, Stage: Handshake})
+		w.later(now.Add(f.after/2), Reached{Route: a.Route, Stage: Handshake, Local: f.local})
 		if f.outcome == Won {
 			w.later(now.Add(f.after), Attached{Route: a.Route, RTT: f.rtt})
 		} else {
@@ -211,7 +244,7 @@ func (w *raceWorld) check(now time.Time, a Action, last bool) {
 		w.won, w.inUse = true, a.Route
 		w.end(a.Route)
 	case Keep:
-		if !w.won || a.Route.Class >= w.inUse.Class {
+		if !w.won || w.ranks[id].Why.Class >= w.ranks[w.inUse.ID()].Why.Class || w.ranks[id].Why.Penalized {
 			w.t.Fatalf("%s is kept beside %s", a.Route, w.inUse)
 		}
 		w.inUse = a.Route
@@ -226,22 +259,28 @@ func (w *raceWorld) check(now time.Time, a Action, last bool) {
 	}
 }
 
-func drawRoutes(t *rapid.T, label string) []Route {
-	return rapid.SliceOfN(rapid.SampledFrom(raceRoutes), 0, 10).Draw(t, label)
+// drawPlan is some of the routes in any order, some of them twice.
+func (w *raceWorld) drawPlan(t *rapid.T, label string) []Ranked {
+	var plan []Ranked
+	for _, r := range rapid.SliceOfN(rapid.SampledFrom(raceRoutes), 0, 11).Draw(t, label) {
+		plan = append(plan, w.ranks[r.ID()])
+	}
+	return plan
 }
 
 func TestRaceProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &raceWorld{
 			t: t, fates: map[string]fate{}, known: map[string]bool{}, dialled: map[string]bool{},
-			running: map[string]bool{}, ends: map[string]int{},
+			running: map[string]bool{}, ends: map[string]int{}, ranks: map[string]Ranked{},
 		}
 		for _, r := range raceRoutes {
 			w.fates[r.ID()] = drawFate(t)
+			w.ranks[r.ID()] = drawRanked(t, r)
 		}
-		plan := drawRoutes(t, "plan")
+		plan := w.drawPlan(t, "plan")
 		for _, r := range plan {
-			w.known[r.ID()] = true
+			w.known[r.Route.ID()] = true
 		}
 		together, spent := rapid.Bool().Draw(t, "together"), rapid.IntRange(0, BudgetSize).Draw(t, "spent")
 		fresh := func() *Race {
@@ -260,7 +299,7 @@ func TestRaceProperties(t *testing.T) {
 		again := fresh()
 		for i, s := range w.log {
 			actions, _ := again.Step(s.at, s.ev)
-			if diff := cmp.Diff(w.said[i], actions, cmpopts.EquateErrors()); diff != "" {
+			if diff := cmp.Diff(w.said[i], actions, cmpopts.EquateErrors(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 				t.Fatalf("the same events gave something else: %s", diff)
 			}
 		}
@@ -272,11 +311,15 @@ func TestRaceProperties(t *testing.T) {
 func drawTrouble(t *rapid.T, w *raceWorld) {
 	for range rapid.IntRange(0, 3).Draw(t, "joins") {
 		at := time.Duration(rapid.IntRange(0, 11000).Draw(t, "join at")) * time.Millisecond
-		w.later(epoch.Add(at), Joined{drawRoutes(t, "joined")})
+		w.later(epoch.Add(at), Joined{w.drawPlan(t, "joined")})
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "strays") {
 		at := time.Duration(rapid.IntRange(0, 12000).Draw(t, "stray at")) * time.Millisecond
 		w.later(epoch.Add(at), Attached{Route: rapid.SampledFrom(raceRoutes).Draw(t, "stray")})
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "vanishings") {
+		at := time.Duration(rapid.IntRange(0, 11000).Draw(t, "vanished at")) * time.Millisecond
+		w.later(epoch.Add(at), Vanished{Local: rapid.SampledFrom(raceLocals).Draw(t, "vanished")})
 	}
 	if rapid.IntRange(0, 4).Draw(t, "stop") == 0 {
 		at := time.Duration(rapid.IntRange(0, 11000).Draw(t, "stop at")) * time.Millisecond
@@ -355,7 +398,7 @@ func (w *raceWorld) checkEnd(spent int, late time.Duration) {
 func TestRaceStartTimes(t *testing.T) {
 	for _, together := range []bool{false, true} {
 		t.Run(fmt.Sprintf("together=%v", together), func(t *testing.T) {
-			r := NewRace(epoch, raceRoutes, RaceOptions{AllAtOnce: together})
+			r := NewRace(epoch, plain("lan:a", "lan:b", "tailnet:a", "direct:a"), RaceOptions{AllAtOnce: together})
 			now, ev := epoch, Event(Tick{})
 			var starts []time.Duration
 			for range 10 {
@@ -391,7 +434,7 @@ func TestRaceGrace(t *testing.T) {
 		time.Minute: RaceLimit - 20*time.Millisecond,
 	} {
 		plan := mustRoutes("lan:a", "direct:a")
-		r := NewRace(epoch, plan, RaceOptions{AllAtOnce: true})
+		r := NewRace(epoch, plain("lan:a", "direct:a"), RaceOptions{AllAtOnce: true})
 		r.Step(epoch, Tick{})
 		won := epoch.Add(20 * time.Millisecond)
 		actions, wake := r.Step(won, Attached{Route: plan[1], RTT: rtt})

@@ -23,6 +23,9 @@ const (
 	// AskFloor is the least time between a failed race's end and the next one that an
 	// app's asking brings about.
 	AskFloor = time.Second
+	// CaptiveWait is between two races where the network wants a sign-in first:
+	// whoever has just signed in looks at the screen.
+	CaptiveWait = 5 * time.Second
 )
 
 // Reconnect decides when the next race for a peer without a carrier starts. The
@@ -94,6 +97,17 @@ func (c *Reconnect) Failed(now time.Time) {
 	}
 	wait := c.backoff()
 	c.due, c.why = now.Add(wait), fmt.Sprintf("%d failed in a row: %s wait", c.failed, wait)
+}
+
+// Captive says that the race met a network that wants a sign-in first. That is
+// not the peer's doing: the back-off does not grow.
+func (c *Reconnect) Captive(now time.Time) {
+	c.racing, c.ended = false, now
+	if c.again {
+		c.again = false
+		return
+	}
+	c.due, c.why = now.Add(CaptiveWait), "this network wants a sign-in: "+CaptiveWait.String()+" wait"
 }
 
 // Next is when the next race starts, not before now, and why then; ok is false

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,6 +93,10 @@ func since(at time.Time) string {
 func mustRoutes(texts ...string) []Route {
 	routes := make([]Route, len(texts))
 	for i, text := range texts {
+		if url, ok := strings.CutPrefix(text, "relay:"); ok {
+			routes[i] = Route{Class: Relay, Address: url, Source: Configured}
+			continue
+		}
 		r, err := ParseRoute(text, 7000)
 		if err != nil {
 			panic(err)
@@ -100,6 +105,9 @@ func mustRoutes(texts ...string) []Route {
 	}
 	return routes
 }
+
+// plain ranks routes about which nothing is known.
+func plain(texts ...string) []Ranked { return Rank(Facts{Now: epoch, Routes: mustRoutes(texts...)}) }
 
 func parseOutcome(text string) (Outcome, error) {
 	for o := range Outcome(len(outcomeNames)) {
@@ -110,20 +118,21 @@ func parseOutcome(text string) (Outcome, error) {
 	return 0, fmt.Errorf("no outcome %q", text)
 }
 
-// raceTeller: plan ROUTE…, then `race [together] [spent=N]`, then events.
+// raceTeller: facts as factTeller takes them, then `race [together] [spent=N]`,
+// then events; `joined ROUTE…` ranks all anew.
 type raceTeller struct {
-	plan   []Route
+	factTeller
 	race   *Race
 	budget Budget
 }
 
 func (w *raceTeller) tell(at time.Duration, cmd string, args []string) ([]string, error) {
 	now := epoch.Add(at)
+	if said, ok, err := w.fact(now, cmd, args); ok {
+		return said, err
+	}
 	var ev Event = Tick{}
 	switch cmd {
-	case "plan":
-		w.plan = mustRoutes(args...)
-		return nil, nil
 	case "race":
 		opts := RaceOptions{Budget: &w.budget}
 		for _, arg := range args {
@@ -137,12 +146,16 @@ func (w *raceTeller) tell(at time.Duration, cmd string, args []string) ([]string
 				w.budget.Take(now)
 			}
 		}
-		w.race = NewRace(now, w.plan, opts)
+		w.race = NewRace(now, w.rank(now), opts)
 	case "tick":
 	case "waiting":
 		w.budget.SetWaiting(now, true)
 	case "reached":
-		ev = Reached{Route: mustRoutes(args[0])[0], Stage: map[string]Stage{"handshake": Handshake, "attach": Attach}[args[1]]}
+		e := Reached{Route: mustRoutes(args[0])[0], Stage: map[string]Stage{"handshake": Handshake, "attach": Attach}[args[1]]}
+		if len(args) > 2 {
+			e.Local = netip.MustParseAddr(args[2])
+		}
+		ev = e
 	case "attached":
 		a := Attached{Route: mustRoutes(args[0])[0]}
 		if len(args) > 1 {
@@ -154,7 +167,10 @@ func (w *raceTeller) tell(at time.Duration, cmd string, args []string) ([]string
 		}
 		ev = a
 	case "joined":
-		ev = Joined{Routes: mustRoutes(args...)}
+		w.Routes = append(w.Routes, mustRoutes(args...)...)
+		ev = Joined{Plan: w.rank(now)}
+	case "vanished":
+		ev = Vanished{Local: netip.MustParseAddr(args[0])}
 	case "stop":
 		ev = Stop{Why: strings.Join(args, " ")}
 	default: // an outcome, a route, a cause
@@ -185,7 +201,7 @@ func sayRace(actions []Action, wake time.Time) []string {
 		}
 		for _, attempt := range a.Result.Attempts {
 			mark := ""
-			if attempt.IsFailure() {
+			if attempt.IsFailure() && !a.Result.Captive {
 				mark = "  [failure]"
 			}
 			said = append(said, fmt.Sprintf("  %s%s", attempt, mark))
@@ -236,6 +252,8 @@ func (w *reconnectTeller) tell(at time.Duration, cmd string, args []string) ([]s
 		return []string{"up"}, nil
 	case "failed":
 		w.Failed(now)
+	case "captive":
+		w.Captive(now)
 	case "stopped":
 		w.Stopped(now)
 	case "idle":

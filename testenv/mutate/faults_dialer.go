@@ -140,7 +140,7 @@ var dialerFaults = []fault{
 // routeFaults are planted in what decides of races, budgets and waits.
 var routeFaults = []fault{
 	{
-		name: "a race ignores the budget", file: "dialer/route/race.go",
+		name: "a race ignores the budget", file: "dialer/route/start.go",
 		text: "		if !r.opts.Budget.Take(now) {", by: "		if r.opts.Budget.Take(now); false {",
 	},
 	{
@@ -185,13 +185,12 @@ var routeFaults = []fault{
 		text: "	c.up, c.down = time.Time{}, now\n	c.owed = true", by: "	c.up, c.down = time.Time{}, now",
 	},
 	{
-		name: "routes start in the order of the config, not of their classes", file: "dialer/route/race.go",
-		text: "	slices.SortStableFunc(waiting, func(a, b Attempt) int { return cmp.Compare(a.Route.Class, b.Route.Class) })\n",
-		by:   "	_, _ = cmp.Compare[int], waiting\n",
+		name: "routes start in the order of the config, not of their classes", file: "dialer/route/rank.go",
+		text: "		cmp.Compare(a.Why.Class, b.Why.Class),\n", by: "",
 	},
 	{
-		name: "one dead class holds the others up", file: "dialer/route/race.go",
-		text: "	if other > 1 {", by: "	if false {",
+		name: "one dead class holds the others up", file: "dialer/route/start.go",
+		text: "		case relay, other:\n			return 1\n", by: "",
 	},
 	{
 		name: "losers go on once another has won", file: "dialer/route/race.go",
@@ -208,6 +207,46 @@ var routeFaults = []fault{
 	{
 		name: "more attempts at once than is polite", file: "dialer/route/race.go",
 		text: "	MaxAtOnce = 3", by: "	MaxAtOnce = 4",
+	},
+	{
+		name: "routes that hang lock the relays out", file: "dialer/route/start.go",
+		text: "		r.keepPlace()\n", by: "",
+	},
+	{
+		name: "a relay waits behind each dead class", file: "dialer/route/start.go",
+		text: "		return earlier(at, later(r.start, r.field[0].Start).Add(RelayBy))\n", by: "		return at\n",
+	},
+	{
+		name: "a leader that failed when last tried has a head start", file: "dialer/route/start.go",
+		text: "	case !leader.LastFailure.IsZero():\n		return 0,", by: "	case !leader.LastFailure.IsZero():\n		return SlotStep,",
+	},
+	{
+		name: "what was remembered leads though it is demoted", file: "dialer/route/rank.go",
+		text: "	if i < 0 || ranked[i].Why.Demoted() {", by: "	if i < 0 {",
+	},
+	{
+		name: "failures a day apart are a pattern", file: "dialer/route/rank.go",
+		text: "gap < 0 || gap > FailureWindow {", by: "i+1 == len(recent) && gap > FailureWindow {",
+	},
+	{
+		name: "the one dial goes to the same dead route again and again", file: "dialer/route/rank.go",
+		text: "		a.Why.lastTry().Compare(b.Why.lastTry()),\n", by: "",
+	},
+	{
+		name: "a relay that was faster by a millisecond leads from then on", file: "dialer/route/record.go",
+		text: "	if winner.Route.Class != Relay || last == \"\" {", by: "	if true {",
+	},
+	{
+		name: "a network that wants a sign-in speaks against the routes", file: "dialer/route/record.go",
+		text: "	captive := Captive(race.Attempts)", by: "	captive := false",
+	},
+	{
+		name: "two homes with one prefix are one network", file: "dialer/route/memory.go",
+		text: "		if n.Router == \"\" && known.", by: "		if known.",
+	},
+	{
+		name: "an unpinned peer is looked for where anybody says it is", file: "dialer/route/vet.go",
+		text: "	if r.Source != Configured && !v.Pinned {", by: "	if false {",
 	},
 	{
 		name: "who was superseded goes on dialling", file: "dialer/route/race.go",
