@@ -1,7 +1,6 @@
 package route
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -128,8 +127,11 @@ func (m Memory) With(now time.Time, n Network, routeID string, r RouteMemory) Me
 
 // WithReadyV2 is the memory in which the relay has negotiated ready-v2.
 func (m Memory) WithReadyV2(url string) Memory {
-	relays := map[string]bool{url: true}
-	maps.Copy(relays, m.ReadyV2)
+	relays := map[string]bool{}
+	for known, yes := range m.ReadyV2 {
+		relays[known] = yes
+	}
+	relays[url] = true
 	m.ReadyV2 = relays
 	return m
 }
@@ -144,7 +146,9 @@ func (m Memory) touch(now time.Time, n Network) (Memory, *NetworkMemory) {
 	}
 	here.Used = wall(now)
 	routes := make(map[string]RouteMemory, len(here.Routes)+1)
-	maps.Copy(routes, here.Routes)
+	for id, r := range here.Routes {
+		routes[id] = r
+	}
 	here.Routes = routes
 	m.Networks = append([]NetworkMemory{here}, rest...)
 	m.Networks = m.Networks[:min(len(m.Networks), MaxNetworks)]
