@@ -27,11 +27,16 @@ const (
 	payWaiting = dialCost / RefillWaiting
 )
 
+// stoppedLook is what Ready answers while nothing comes back: whoever stopped it
+// starts it again long before.
+const stoppedLook = time.Hour
+
 // Budget bounds how often one peer is dialled. The zero Budget is full.
 type Budget struct {
 	debt    time.Duration // in units of dialCost a dial, 0 … BudgetSize × dialCost
 	paid    time.Time     // debt is right at this time
 	waiting bool
+	stopped bool
 }
 
 // Take spends one dial if there is one.
@@ -62,8 +67,16 @@ func (b *Budget) SetWaiting(now time.Time, waiting bool) {
 	b.waiting = waiting
 }
 
+// SetStopped says whether dials come back at all from now on: they do not while
+// the only reason for them is a doubt and bytes cost money.
+func (b *Budget) SetStopped(now time.Time, stopped bool) {
+	b.pay(now)
+	b.stopped = stopped
+}
+
 // Ready is the first time from now on at which Take will succeed if nothing is
-// taken and nobody comes or goes meanwhile.
+// taken and nobody comes or goes meanwhile; a far time while dials do not come
+// back.
 func (b *Budget) Ready(now time.Time) time.Time { return b.ready(now, 0) }
 
 // ReadySpare is Ready for TakeSpare.
@@ -76,14 +89,21 @@ func (b *Budget) ready(now time.Time, leave time.Duration) time.Time {
 		return now
 	}
 	rate := b.rate()
+	if rate == 0 {
+		return now.Add(stoppedLook)
+	}
 	return now.Add((over + rate - 1) / rate)
 }
 
 func (b *Budget) rate() time.Duration {
-	if b.waiting {
+	switch {
+	case b.stopped:
+		return 0
+	case b.waiting:
 		return payWaiting
+	default:
+		return payIdle
 	}
-	return payIdle
 }
 
 // pay brings the debt up to now. A pause of any length pays at most everything,

@@ -129,3 +129,19 @@ func TestBudgetKeepsAReserve(t *testing.T) {
 		t.Errorf("after a loss the next comfort is due at %v", at.Sub(now))
 	}
 }
+
+func TestBudgetStopped(t *testing.T) {
+	var b Budget
+	for range BudgetSize {
+		b.Take(epoch)
+	}
+	b.SetStopped(epoch, true)
+	later := epoch.Add(time.Minute)
+	if b.Take(later) || b.Ready(later).Sub(later) < time.Minute {
+		t.Fatal("a dial came back though it was stopped")
+	}
+	b.SetStopped(later, false)
+	if !b.Ready(later).Equal(later.Add(RefillIdle)) {
+		t.Errorf("afterwards the next one is ready in %s", b.Ready(later).Sub(later))
+	}
+}

@@ -18,6 +18,7 @@ func attempt(class Class, address string, outcome Outcome, stage Stage, cause st
 func TestDescribe(t *testing.T) {
 	lan := func(o Outcome, s Stage, cause string) Attempt { return attempt(LAN, "10.0.0.2:7000", o, s, cause) }
 	direct := func(o Outcome, s Stage, cause string) Attempt { return attempt(Direct, "h.example:7000", o, s, cause) }
+	relay := func(o Outcome, s Stage, cause string) Attempt { return attempt(Relay, "wss://r.example", o, s, cause) }
 	for name, c := range map[string]struct {
 		attempts []Attempt
 		text     string
@@ -68,6 +69,38 @@ func TestDescribe(t *testing.T) {
 		"budget spent": {
 			[]Attempt{{Route: Route{Class: LAN, Address: "10.0.0.2:7000"}, Err: ErrBudgetSpent}},
 			"could not reach devbox at 10.0.0.2:7000: too many dials to this peer lately", "", false,
+		},
+		"set-up timed out, a relay among the routes": {
+			[]Attempt{lan(Silent, Open, ""), relay(Unfinished, Handshake, "")},
+			"no answer from devbox during set-up: relay:wss://r.example: no answer within 5s; lan:10.0.0.2:7000: no answer within 5s", "", true,
+		},
+		"set-up timed out, but one answered": {
+			[]Attempt{lan(Failed, Handshake, "connection reset"), relay(Unfinished, Open, "")},
+			"devbox disconnected at 10.0.0.2:7000: connection reset (also tried: relay:wss://r.example: no answer within 5s)", "", false,
+		},
+		"set-up timed out, but the relay was refused": {
+			[]Attempt{lan(Unfinished, Open, ""), relay(NoToken, Handshake, "the token of token_file was refused")},
+			"could not reach devbox: the relay wss://r.example wants a token: the token of token_file was refused (also tried: lan:10.0.0.2:7000: no answer within 5s)", "sign in", false,
+		},
+		"no token": {
+			[]Attempt{relay(NoToken, Open, "")},
+			"could not reach devbox: the relay wss://r.example wants a token: no token, or it was refused or has expired", "relay's token", false,
+		},
+		"foreign certificates everywhere": {
+			[]Attempt{lan(Foreign, Handshake, ""), direct(Silent, Open, "")},
+			"this network wants a sign-in before it lets anything through to devbox", "sign in", false,
+		},
+		"the relay shows a foreign certificate": {
+			[]Attempt{lan(Failed, Handshake, "EOF"), relay(Foreign, Handshake, "")},
+			"this network wants a sign-in before it lets anything through to devbox", "sign in", false,
+		},
+		"one foreign certificate among answers": {
+			[]Attempt{lan(Foreign, Handshake, ""), direct(Blocked, Attach, "removed")},
+			"devbox does not let this machine in: removed (also tried: lan:10.0.0.2:7000: a certificate of somebody else)", "only devbox", false,
+		},
+		"the own address left": {
+			[]Attempt{{Route: Route{Class: LAN, Address: "10.0.0.2:7000"}, Outcome: Cancelled, Err: ErrVanished}},
+			"could not reach devbox: this machine lost the address that it came from", "tried again", false,
 		},
 		"another key": {
 			[]Attempt{lan(WrongPeer, Handshake, "")},

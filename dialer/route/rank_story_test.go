@@ -3,6 +3,7 @@ package route
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -113,4 +114,53 @@ func (w *rankTeller) tell(at time.Duration, cmd string, args []string) ([]string
 
 func TestRankStories(t *testing.T) {
 	runStories(t, "rank_*.txt", func() teller { return new(rankTeller) })
+}
+
+// vetTeller: known ROUTE [SOURCE], pinned, path …, relay URL [allowed] [token],
+// wrong ROUTE, proved ROUTE, clear; vet shows what may be tried.
+type vetTeller struct {
+	Vetting
+	known []Route
+}
+
+func (w *vetTeller) tell(at time.Duration, cmd string, args []string) ([]string, error) {
+	w.Now = epoch.Add(at)
+	here := w.Path.underlay()
+	switch cmd {
+	case "known":
+		r := mustRoutes(args[0])[0]
+		if len(args) > 1 {
+			r.Source = Source(args[1])
+		}
+		w.known = append(w.known, r)
+	case "pinned":
+		w.Pinned = true
+	case "path":
+		w.Path = path(args...)
+	case "relay":
+		w.Relays = map[string]RelayAccess{args[0]: {Allowed: slices.Contains(args, "allowed"), Token: slices.Contains(args, "token")}}
+	case "wrong":
+		w.Wrong.Note(w.Now, here, mustRoutes(args[0])[0].Address)
+	case "proved":
+		w.Wrong.Proved(here, mustRoutes(args[0])[0].Address)
+	case "clear":
+		w.Wrong.Clear()
+	case "vet":
+		vetted, refused := w.Vet(w.known)
+		var said []string
+		for _, r := range vetted {
+			said = append(said, fmt.Sprintf("%s  (%s)", r, r.Source))
+		}
+		for _, f := range refused {
+			said = append(said, fmt.Sprintf("not %s: %s", f.Route, f.Why))
+		}
+		return said, nil
+	default:
+		return nil, fmt.Errorf("no command %q", cmd)
+	}
+	return nil, nil
+}
+
+func TestVetStories(t *testing.T) {
+	runStories(t, "vet_*.txt", func() teller { return new(vetTeller) })
 }

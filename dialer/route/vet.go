@@ -50,14 +50,14 @@ func (v Vetting) Vet(known []Route) (vetted []Route, refused []Refusal) {
 	var last []Route // configured, but ignored
 	for _, r := range distinct(known) {
 		why := v.refuse(r)
-		if why == "" && r.Source.discovered() {
-			if discovered++; discovered > MaxDiscovered {
-				why = fmt.Sprintf("%d discovered routes are tried already", MaxDiscovered)
-			}
-		}
 		if why == "" {
 			if why = v.wrongKey(r); why != "" && r.Source == Configured {
 				last = append(last, r)
+			}
+		}
+		if why == "" && r.Source.discovered() { // one that is ignored takes no place
+			if discovered++; discovered > MaxDiscovered {
+				why = fmt.Sprintf("%d discovered routes are tried already", MaxDiscovered)
 			}
 		}
 		if why == "" {
