@@ -8,7 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
+
+	"linkproxy/testenv/netns"
 )
 
 // baseline is a world of netns without the product.
@@ -24,6 +27,13 @@ func newBaseline(ctx context.Context, sc *Scenario, name, dir string) (World, er
 		return nil, err
 	}
 	b := &baseline{w, name == Baselines[0]}
+	if name == "BBR" || name == "CUBIC" {
+		for _, h := range []*netns.Host{w.laptop, w.box} {
+			if err := h.SetCongestion(strings.ToLower(name)); err != nil {
+				return nil, errors.Join(fmt.Errorf("%w: %w", ErrCannot, err), w.Close())
+			}
+		}
+	}
 	if b.ssh {
 		if err := b.tunnel(ctx); err != nil {
 			return nil, errors.Join(err, w.Close())

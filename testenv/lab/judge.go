@@ -38,8 +38,9 @@ type Result struct {
 // Figure is one check with what was measured.
 type Figure struct {
 	Check
-	Event  string // what it is about; "" for the whole run
-	Key    string // the same for all runners
+	Event  string  // what it is about; "" for the whole run
+	Share  float64 // of what Base reached; 0: that was not played
+	Key    string  // the same for all runners
 	Values []float64
 	Median float64
 	Worst  float64
@@ -149,6 +150,9 @@ func (f *Figure) settle(r *Result) {
 	}
 	f.Median, f.Worst = sorted[(len(sorted)-1)/2], sorted[len(sorted)-1]
 	holds := func(v, limit float64) bool { return v <= limit && !f.AtLeast || v >= limit && f.AtLeast }
+	if f.Base != "" {
+		return // relate judges it
+	}
 	f.Met = holds(f.Median, f.Limit)
 	where := f.Event
 	if where == "" {
@@ -164,6 +168,30 @@ func (f *Figure) settle(r *Result) {
 	case f.Goal && f.Measure == Stall && !f.expected && f.Worst > failFactor*f.Limit:
 		r.Late = append(r.Late, fmt.Sprintf("%s: %s, over %d times the goal %s", where, got, failFactor, f.Check))
 	}
+}
+
+// relate judges the goals that are a share of what a baseline reached.
+func (r *Result) relate(base *Result) {
+	for i := range r.Figures {
+		f := &r.Figures[i]
+		if f.Base != base.Baseline {
+			continue
+		}
+		for _, b := range base.Figures {
+			if b.Key == f.Key && b.Median > 0 {
+				f.Share = f.Median / b.Median
+				f.Met = f.Share >= f.Limit
+			}
+		}
+	}
+}
+
+// ratio tells a figure that is a share of another.
+func (f *Figure) ratio() string {
+	if f.Share == 0 {
+		return f.value(f.Median) + ", not compared"
+	}
+	return fmt.Sprintf("%s, %.0f%%", f.value(f.Median), 100*f.Share)
 }
 
 // measure is a figure of one window. For Active and Reset the figure is 0 when all is well; said tells how it was.
@@ -427,9 +455,12 @@ func (r *Result) Summary() string {
 			mark = "FAILED"
 		}
 		got := f.value(f.Median)
-		if f.Said != "" {
+		switch {
+		case f.Said != "":
 			got = f.Said
-		} else if len(f.Values) > 1 {
+		case f.Base != "" && r.Baseline == "":
+			got = f.ratio()
+		case len(f.Values) > 1:
 			got += fmt.Sprintf(" (worst of %d: %s)", len(f.Values), f.value(f.Worst))
 		}
 		fmt.Fprintf(&b, "\n  %-34s %-32s %s %s", f.Event, f.Check, got, mark)

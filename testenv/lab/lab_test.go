@@ -199,7 +199,9 @@ func playSim(t *testing.T, sc *Scenario) (r *Result) {
 
 func TestLoopback(t *testing.T) {
 	each(t, Loopback, func(t *testing.T, sc *Scenario) {
-		t.Parallel()
+		if !sc.Heavy {
+			t.Parallel()
+		}
 		report(t, again(t, sc, func() *Result {
 			w, err := newPackages(sc, &loopback{}, t.TempDir())
 			if err != nil {
@@ -244,8 +246,10 @@ func TestNetNS(t *testing.T) {
 	}
 	exe := program(t)
 	each(t, NetNS, func(t *testing.T, sc *Scenario) {
-		t.Parallel()
-		report(t, again(t, sc, func() *Result {
+		if !sc.Heavy {
+			t.Parallel()
+		}
+		r := again(t, sc, func() *Result {
 			w, err := newProduct(t.Context(), sc, exe, shortDir(t))
 			if err != nil {
 				t.Fatal(err)
@@ -257,24 +261,35 @@ func TestNetNS(t *testing.T) {
 			r := playReal(t, sc, NetNS, w)
 			r.World = world
 			return r
-		}))
-		if !sc.Compare || !*all && *only == "" {
-			return
+		})
+		err := compare(t, sc, r)
+		report(t, r)
+		if errors.Is(err, ErrCannot) {
+			cannot(t, err)
 		}
-		for _, name := range Baselines {
-			w, err := newBaseline(t.Context(), sc, name, shortDir(t))
-			if errors.Is(err, ErrCannot) {
-				cannot(t, err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			r := playReal(t, sc, NetNS, w)
-			r.Baseline = name
-			keep(r)
-			t.Log(r.Summary())
+		if err != nil {
+			t.Fatal(err)
 		}
 	})
+}
+
+// compare plays the same events to what r is compared with.
+func compare(t *testing.T, sc *Scenario, r *Result) error {
+	if !*all && *only == "" {
+		return nil
+	}
+	for _, name := range sc.Compare {
+		w, err := newBaseline(t.Context(), sc, name, shortDir(t))
+		if err != nil {
+			return err
+		}
+		b := playReal(t, sc, NetNS, w)
+		b.Baseline = name
+		r.relate(b)
+		keep(b)
+		t.Log(b.Summary())
+	}
+	return nil
 }
 
 // cannot skips, or fails where everything must run.

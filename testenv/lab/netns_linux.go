@@ -75,6 +75,9 @@ func newSpaces(sc *Scenario, exe, dir string) (w *spaces, err error) {
 	if w.box, err = w.world.Host("devbox"); err != nil {
 		return w, err
 	}
+	if err = w.setBuffers(); err != nil {
+		return w, err
+	}
 	for i, l := range sc.Links {
 		if err = w.addLink(l, i); err != nil {
 			return w, err
@@ -93,9 +96,36 @@ func (w *spaces) addLink(l Link, i int) error {
 		return err
 	}
 	y.SetDelay(l.Delay)
-	y.SetRate(l.Rate / 8)
+	y.setRate(l.Rate / 8)
+	y.SetLoss(l.Loss)
 	w.links[l.Name] = y
 	w.log.names[w.routeOf(l.Name)] = l.Name
+	return nil
+}
+
+// leastQueue is what the queue of a slow link holds: a modem that holds two packets would be none.
+const leastQueue = 10 * 1514
+
+// setRate sets the rate, in bytes a second, with a queue of 100 ms or leastQueue.
+func (y *wire) setRate(rate int64) {
+	y.SetRate(rate)
+	if rate > 0 {
+		y.SetQueue(max(100*time.Millisecond, leastQueue*time.Second/time.Duration(rate)))
+	}
+}
+
+// setBuffers lets sockets of both machines have what the scenario wants.
+func (w *spaces) setBuffers() error {
+	if w.sc.Set.Buffers == 0 {
+		return nil
+	}
+	for _, h := range []*netns.Host{w.laptop, w.box} {
+		for _, key := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
+			if err := h.Sysctl(key, fmt.Sprintf("4096 131072 %d", w.sc.Set.Buffers)); err != nil {
+				return fmt.Errorf("%w: %w", ErrCannot, err)
+			}
+		}
+	}
 	return nil
 }
 
@@ -243,7 +273,7 @@ func (y *wire) fault(laptop *netns.Host, a Act) error {
 	case "up":
 		return laptop.Up(y.name)
 	case "rate":
-		y.SetRate(a.Rate / 8)
+		y.setRate(a.Rate / 8)
 	case "rtt":
 		y.SetDelay(a.D / 2)
 	default:

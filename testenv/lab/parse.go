@@ -121,6 +121,7 @@ var statements = map[string]func(p *parser, words []string) error{
 	"let":     (*parser).let,
 	"long":    (*parser).long,
 	"compare": (*parser).compare,
+	"heavy":   (*parser).heavy,
 	"untold":  (*parser).untold,
 	"link":    (*parser).link,
 	"set":     (*parser).set,
@@ -152,9 +153,24 @@ func (p *parser) long(words []string) error {
 	return p.none("long", words)
 }
 
+// compare reads the baselines; none named: OpenSSH and plain TCP.
 func (p *parser) compare(words []string) error {
-	p.sc.Compare = true
-	return p.none("compare", words)
+	if len(words) == 0 {
+		words = []string{"ssh", "tcp"}
+	}
+	for _, w := range words {
+		b, ok := baselineOf(w)
+		if !ok || slices.Contains(p.sc.Compare, b) {
+			return p.fail(w, "want some of ssh, tcp, bbr, cubic, each once")
+		}
+		p.sc.Compare = append(p.sc.Compare, b)
+	}
+	return nil
+}
+
+func (p *parser) heavy(words []string) error {
+	p.sc.Heavy = true
+	return p.none("heavy", words)
 }
 
 // untold is for scenarios whose decisions depend on how goroutines take turns.
@@ -193,10 +209,10 @@ func isName(s string) bool {
 // classes are those that a link may have.
 var classes = []string{"lan", "tailnet", "direct"}
 
-// link reads NAME rtt DURATION [rate RATE].
+// link reads NAME rtt DURATION [rate RATE] [loss PERCENT].
 func (p *parser) link(words []string) error {
 	if len(words) == 0 {
-		return p.fail("link", "want: link NAME rtt DURATION [rate RATE]")
+		return p.fail("link", "want: link NAME rtt DURATION [rate RATE] [loss PERCENT]")
 	}
 	l := Link{Name: words[0]}
 	if !slices.Contains(classes, l.Class()) || len(l.Name) > len(l.Class())+1 {
@@ -213,6 +229,11 @@ func (p *parser) link(words []string) error {
 		},
 		"rate": func(w string) (err error) {
 			l.Rate, err = p.rate(w)
+			return err
+		},
+		"loss": func(w string) error {
+			v, err := p.limitPercent(w)
+			l.Loss = v / 100
 			return err
 		},
 	})
@@ -256,6 +277,10 @@ func (p *parser) set(words []string) error {
 		},
 		"pool": func(w string) (err error) {
 			p.sc.Set.Pool, err = p.size(w)
+			return err
+		},
+		"buffers": func(w string) (err error) {
+			p.sc.Set.Buffers, err = p.size(w)
 			return err
 		},
 	})
@@ -355,6 +380,9 @@ func (p *parser) finish() error {
 		return p.fail("", "the file has no app")
 	case s.End == 0:
 		return p.fail("", "the file has no end")
+	}
+	if i := slices.IndexFunc(s.Links, func(l Link) bool { return l.Loss > 0 }); i >= 0 && p.runner != NetNS && s.Skip == "" {
+		return p.fail(s.Links[i].Name, "%s has no packets to lose: skip it there", p.runner)
 	}
 	for _, e := range s.Events {
 		if e.At >= s.End || e.Until > s.End {

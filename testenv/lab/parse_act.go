@@ -214,7 +214,7 @@ func (p *parser) limitNumber(w string) (float64, error) {
 	return 0, p.fail(w, "want a number")
 }
 
-// check reads MEASURE [of APP] <=|>= LIMIT [per hour] [(NOTE)], active LINK, or reset of APP [after D] within D. It
+// check reads MEASURE [of APP] <=|>= LIMIT [per hour] [(NOTE)], goodput of APP >= PERCENT of BASELINE, active LINK, or reset of APP [after D] within D. It
 // concerns the event before it, or, before the first event and behind the end, the whole run.
 func (p *parser) check(goal bool, words []string) error {
 	c := Check{Goal: goal, Line: p.line}
@@ -307,11 +307,25 @@ func (p *parser) figureCheck(c *Check, words []string) error {
 	if len(words) >= 2 && words[len(words)-2] == "per" && words[len(words)-1] == "hour" {
 		c.PerHour, words = true, words[:len(words)-2]
 	}
+	if c.Measure == Goodput && len(words) == 4 && words[2] == "of" {
+		return p.ratioCheck(c, words)
+	}
 	if len(words) != 2 || words[0] != "<=" && words[0] != ">=" {
 		return p.fail(string(c.Measure), "want <= or >= and a limit behind it")
 	}
 	c.AtLeast = words[0] == ">="
 	var err error
 	c.Limit, err = m.read(p, words[1])
+	return err
+}
+
+// ratioCheck reads >= PERCENT of BASELINE.
+func (p *parser) ratioCheck(c *Check, words []string) error {
+	b, ok := baselineOf(words[3])
+	if !ok || !slices.Contains(p.sc.Compare, b) || !c.Goal || words[0] != ">=" {
+		return p.fail(words[3], "want: goal goodput of APP >= PERCENT of what compare names")
+	}
+	v, err := p.limitPercent(words[1])
+	c.AtLeast, c.Base, c.Limit = true, b, v/100
 	return err
 }

@@ -13,8 +13,9 @@ import (
 const good = `# a comment
 title   A title   # with a comment
 about   What it is about.
-compare
+compare tcp cubic
 untold
+heavy
 loopback: skip no time
 netns:    long
 let     outage = 10m
@@ -22,7 +23,7 @@ netns:  let outage = 1s500ms
 link    lan      rtt 10ms  rate 16Mbit
 link    tailnet  rtt 20ms  rate 1.5Gbit
 link    direct2  rtt 1s    rate 256kbit
-set     standby auto  hold 1h  pool 8MiB
+set     standby auto  hold 1h  pool 8MiB  buffers 16MiB
 app     tick     tick 10ms  through socks
 app     keys     keys 1s    through stdio  from 1s  until 5s
 app     load*50  both       through forward  at 1Mbit  pause 2s for 1s
@@ -44,6 +45,7 @@ end outage+1m
 expect  goodput of load >= 1Mbit
 goal    trip of keys <= 1s
 goal    first of idle <= 1s
+goal    goodput of load >= 90% of cubic
 expect  traffic <= 9kB per hour
 `
 
@@ -52,7 +54,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sc.Title != "A title" || !sc.Compare || sc.Trace || sc.Long || sc.Skip != "" || sc.End != 11*time.Minute {
+	if sc.Title != "A title" || len(sc.Compare) != 2 || !sc.Heavy || sc.Trace || sc.Long || sc.Skip != "" || sc.End != 11*time.Minute {
 		t.Errorf("heading: %+v", sc)
 	}
 	if l := sc.Links[2]; l.Class() != "direct" || l.Delay != 500*time.Millisecond || l.Rate != 256000 {
@@ -124,9 +126,15 @@ func TestParseErrors(t *testing.T) {
 		{"link direct rtt 72h", "72h", "at most 48h"},
 		{"link direct rtt 1s rate 5Mb", "5Mb", "want a rate"},
 		{"link direct rtt 1s rate NaNMbit", "NaNMbit", "want a rate"},
-		{"link direct rtt 1s loss 5%", "loss", "want one of rate, rtt"},
+		{"link direct rtt 1s lost 5%", "lost", "want one of loss, rate, rtt"},
+		{"link direct rtt 1s loss 5", "5", "want a percentage"},
+		{"link direct rtt 1s loss 5%", "direct", "no packets to lose"},
+		{"compare telnet", "telnet", "want some of"},
+		{"compare tcp tcp", "tcp", "each once"},
+		{"goal goodput of tick >= 90% of bbr", "bbr", "what compare names"},
+		{"compare bbr\nexpect goodput of tick >= 90% of bbr", "bbr", "what compare names"},
 		{"set standby maybe", "maybe", "auto, always or never"},
-		{"set colour red", "colour", "want one of hold, pool, standby"},
+		{"set colour red", "colour", "want one of buffers, hold, pool, standby"},
 		{"app", "app", "want: app NAME"},
 		{"app Tick tick 1s through socks", "Tick", "lower-case"},
 		{"app tick tick 1s through socks", "tick", "already"},

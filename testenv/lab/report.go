@@ -233,9 +233,14 @@ func (r *Result) cell(key string) string {
 			return "–"
 		}
 		text := f.value(f.Median)
-		if f.Said != "" {
+		switch {
+		case f.Said != "":
 			text = cell(f.Said)
-		} else if len(f.Values) > 1 {
+		case f.Base != "" && r.Baseline == "":
+			text = f.ratio()
+		case f.Base != "":
+			return text // what it is compared with
+		case len(f.Values) > 1:
 			text += fmt.Sprintf(" (%s)", f.value(f.Worst))
 		}
 		switch {

@@ -29,7 +29,8 @@ type Scenario struct {
 	About   []string // what the reader of the report should know
 	Skip    string   // why this runner does not play it; "": it does
 	Long    bool     // played by `make lab` only
-	Compare bool     // netns: the same events are played to OpenSSH and to plain TCP
+	Compare []string // netns: the Baselines to which the same events are played
+	Heavy   bool     // where time is real, nothing is played beside it
 	Trace   bool     // sim: the decisions are compared with testdata
 	Links   []Link
 	Set     Settings
@@ -44,6 +45,7 @@ type Link struct {
 	Name  string        // a class, or a class and a digit
 	Delay time.Duration // one way
 	Rate  int64         // bits a second; 0: no bound
+	Loss  float64       // share of the packets; netns only
 }
 
 // Class is the class of the route over the link.
@@ -54,6 +56,7 @@ type Settings struct {
 	Standby string        // auto, always, never; default never, as most scenarios are about one thing
 	Hold    time.Duration // both sides' bound
 	Pool    int64         // bytes for streams in each process; not in netns, where the program's own holds
+	Buffers int64         // bytes that a socket may buffer each way, netns only; 0: the system's default
 }
 
 // App is one app, or Count alike.
@@ -134,6 +137,7 @@ type Check struct {
 	Link    string
 	AtLeast bool    // the figure must be at least Limit, not at most
 	Limit   float64 // seconds, percent, bits a second, or a number
+	Base    string  // of Baselines: Limit is a share of what that reached, 1 for as much
 	PerHour bool
 	After   time.Duration // Reset: not before so long behind the event
 	Note    string        // where the number comes from
@@ -157,6 +161,9 @@ func (c Check) String() string {
 		s += " >= "
 	default:
 		s += " <= "
+	}
+	if c.Base != "" {
+		return fmt.Sprintf("%s%.0f%% of %s", s, 100*c.Limit, c.Base)
 	}
 	s += c.value(c.Limit)
 	if c.PerHour {

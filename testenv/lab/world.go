@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"net"
+	"strings"
 	"time"
 )
 
@@ -56,5 +57,16 @@ func bucketOf(end time.Duration) time.Duration {
 	return max(50*time.Millisecond, (end / 600).Round(time.Millisecond))
 }
 
-// Baselines are what the same events are played to, for comparison: neither knows more than the first link.
-var Baselines = []string{"ssh -L", "TCP"}
+// Baselines are what the same events can be played to, for comparison: none knows more than the first link. compare names
+// the first word of each, in lower case. TCP is with the system's congestion control.
+var Baselines = []string{"ssh -L", "TCP", "BBR", "CUBIC"}
+
+// baselineOf finds a baseline by the word of a scenario.
+func baselineOf(word string) (string, bool) {
+	for _, b := range Baselines {
+		if first, _, _ := strings.Cut(strings.ToLower(b), " "); first == word {
+			return b, true
+		}
+	}
+	return "", false
+}

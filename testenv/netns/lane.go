@@ -15,9 +15,12 @@ type lane struct {
 	last   time.Duration // when the last frame accepted arrives
 	outage outage
 	jitter *rand.Rand
+	loss   *rand.Rand
 }
 
-func newLane(seed uint64) *lane { return &lane{jitter: rand.New(rand.NewPCG(seed, 0))} }
+func newLane(seed uint64) *lane {
+	return &lane{jitter: rand.New(rand.NewPCG(seed, 0)), loss: rand.New(rand.NewPCG(seed, 2))}
+}
 
 // set changes the faults from now on.
 func (l *lane) set(now time.Duration, f Faults) {
@@ -31,6 +34,9 @@ func (l *lane) set(now time.Duration, f Faults) {
 func (l *lane) admit(now time.Duration, frame int) (due time.Duration, ok bool) {
 	dead := l.outage.dead(now)
 	if l.Hole || dead || l.Large > 0 && frame-etherHeader > l.Large {
+		return 0, false
+	}
+	if l.Loss > 0 && l.loss.Float64() < l.Loss {
 		return 0, false
 	}
 	if l.Rate > 0 {
@@ -58,7 +64,7 @@ func (l *lane) queue() time.Duration {
 
 // perPacket says whether the faults depend on packets, so that they must come one by one.
 func (f Faults) perPacket() bool {
-	return f.Rate > 0 || f.Large > 0 || f.Jitter > 0 || f.Refuse || f.Reset
+	return f.Rate > 0 || f.Loss > 0 || f.Large > 0 || f.Jitter > 0 || f.Refuse || f.Reset
 }
 
 // outage plays [Outages].

@@ -66,6 +66,33 @@ func TestLaneKeepsOrder(t *testing.T) {
 	}
 }
 
+func TestLaneLoses(t *testing.T) {
+	l := newLane(5)
+	l.set(0, Faults{Loss: 0.01})
+	lost, twice, last := 0, 0, false
+	const frames = 100_000
+	for range frames {
+		_, ok := l.admit(0, 60)
+		if !ok {
+			lost++
+			if last {
+				twice++
+			}
+		}
+		last = !ok
+	}
+	if lost < frames*8/1000 || lost > frames*12/1000 {
+		t.Errorf("%d of %d frames are lost, want 1 %%", lost, frames)
+	}
+	if twice > 30 { // 10 are to be expected
+		t.Errorf("%d times two in a row are lost, so it is not chance", twice)
+	}
+	l.set(0, Faults{})
+	if _, ok := l.admit(0, 60); !ok {
+		t.Error("a frame is lost without Loss")
+	}
+}
+
 func TestOutages(t *testing.T) {
 	o := Outages{Seed: 3, Share: 0.05, Length: 2 * time.Second}
 	up, down := newLane(0), newLane(1)

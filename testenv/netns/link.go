@@ -10,6 +10,7 @@ type Faults struct {
 	Delay   time.Duration // one way
 	Jitter  time.Duration // each frame takes up to so much more, drawn from a fixed seed; frames keep their order
 	Rate    int64         // bytes of frames a second; 0 = as fast as the machine
+	Loss    float64       // share of frames lost by chance, drawn from a fixed seed, 0 to 1
 	Queue   time.Duration // a frame that would wait longer for Rate is lost; 0 = 100 ms
 	Hole    bool          // nothing arrives, neither what is on its way
 	Large   int           // IP packets of more bytes are lost without a word; 0 = none
@@ -72,6 +73,16 @@ func (l *Link) SetRate(bytesPerSecond int64) {
 	l.Shape(func(up, down *Faults) { up.Rate, down.Rate = bytesPerSecond, bytesPerSecond })
 }
 
+// SetLoss makes both directions lose such a share of their frames by chance; 0 = none.
+func (l *Link) SetLoss(share float64) {
+	l.Shape(func(up, down *Faults) { up.Loss, down.Loss = share, share })
+}
+
+// SetQueue bounds how long a frame waits for the rate of its direction; one that would wait longer is lost. 0 = 100 ms.
+func (l *Link) SetQueue(d time.Duration) {
+	l.Shape(func(up, down *Faults) { up.Queue, down.Queue = d, d })
+}
+
 // BlackHole makes the directions named lose everything, also what is on its way. A direction not named is healed.
 func (l *Link) BlackHole(up, down bool) {
 	l.Shape(func(u, d *Faults) { u.Hole, d.Hole = up, down })
@@ -94,7 +105,7 @@ func (l *Link) Refuse(on bool) error {
 	return nil
 }
 
-// Heal ends everything that loses frames. Delay, jitter and rate stay.
+// Heal ends every fault. Delay, jitter, rate and loss by chance, which are the link's nature, stay.
 func (l *Link) Heal() {
 	l.Shape(func(up, down *Faults) {
 		for _, f := range []*Faults{up, down} {
