@@ -65,12 +65,10 @@ func (r Route) ID() string { return r.Class.String() + ":" + r.Address }
 // String is ID.
 func (r Route) String() string { return r.ID() }
 
-// host is the address without its port.
+// host is the address without its port; of a relay it means nothing.
 func (r Route) host() string {
-	if host, _, err := splitPort(r.Address); err == nil {
-		return host
-	}
-	return r.Address
+	host, _, _ := splitPort(r.Address) // canonical: there is no error
+	return host
 }
 
 // numeric reports whether the address needs no resolver.

@@ -199,7 +199,7 @@ func (e Vanished) apply(r *Race, now time.Time) {
 		return
 	}
 	for i := range r.field {
-		if a := &r.field[i]; a.Outcome == Running && a.Local == e.Local {
+		if a := &r.field[i]; a.Outcome == Running && a.Local.Unmap() == e.Local.Unmap() {
 			r.drop(now, a, Cancelled, fmt.Sprintf("this machine no longer has %s", e.Local))
 			a.Err = ErrVanished
 			r.pull(now, fmt.Sprintf("%s left", e.Local))

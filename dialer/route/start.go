@@ -63,9 +63,6 @@ func (r *Race) step() (time.Duration, string) {
 	if r.opts.AllAtOnce {
 		return 0, ""
 	}
-	if len(r.field) == 0 {
-		return SlotStep, ""
-	}
 	leader := r.field[0].ranked.Why
 	switch {
 	case !leader.LastFailure.IsZero():

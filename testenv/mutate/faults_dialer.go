@@ -190,7 +190,7 @@ var routeFaults = []fault{
 	},
 	{
 		name: "one dead class holds the others up", file: "dialer/route/start.go",
-		text: "		case relay, other:\n			return 1\n", by: "",
+		text: "		case relay, other:\n			return 1\n", by: "		case relay, other:\n			return 2\n",
 	},
 	{
 		name: "losers go on once another has won", file: "dialer/route/race.go",
