@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"linkproxy/internal/sock"
@@ -211,9 +210,11 @@ func hello(p Process) []byte {
 // without waiting. While it is bounded, it reads no more than what is left.
 type outConn struct {
 	net.Conn
-	raw syscall.RawConn // the way to read and write without waiting; nil: there is none
+	raw *sock.Writer // the way to write without waiting; nil: there is none
 
 	// The reader's.
+	rd      *sock.Reader // nil: read by Conn
+	most    int          // how much fillIn may read
 	bounded bool
 	left    int
 	in      *[readAhead]byte // borrowed while it holds bytes
@@ -233,7 +234,35 @@ const tlsHeader = 5
 
 var readAheads = sync.Pool{New: func() any { return new([readAhead]byte) }}
 
-func newOutConn(c net.Conn) *outConn { return &outConn{Conn: c, raw: sock.Raw(c)} }
+func newOutConn(c net.Conn) *outConn {
+	o := &outConn{Conn: c, raw: sock.NewWriter(c)}
+	o.rd = sock.NewReader(c, o.lend, o.back)
+	return o
+}
+
+// lend is where the next bytes go: behind those that are there.
+func (c *outConn) lend() []byte {
+	if c.in == nil {
+		c.in = readAheads.Get().(*[readAhead]byte)
+	}
+	return c.in[c.w:][:min(c.most, readAhead-c.w)]
+}
+
+// back gives an empty buffer back while there is nothing to read.
+func (c *outConn) back() {
+	if c.w == 0 && c.in != nil {
+		readAheads.Put(c.in)
+		c.in = nil
+	}
+}
+
+// readSome reads behind what is there, at least a byte. Where the system lets it, no buffer is held while nothing comes.
+func (c *outConn) readSome() (int, error) {
+	if c.rd != nil {
+		return c.rd.Read()
+	}
+	return c.Conn.Read(c.lend())
+}
 
 // Read implements net.Conn for TLS.
 func (c *outConn) Read(p []byte) (int, error) {
@@ -264,16 +293,16 @@ func (c *outConn) more() bool {
 
 // fillIn reads what there is, at least one byte.
 func (c *outConn) fillIn() error {
-	most := readAhead
+	c.most = readAhead
 	if c.bounded {
-		if most = min(most, c.left); most == 0 {
+		if c.most = min(c.most, c.left); c.most == 0 {
 			return errHandshakeBytes
 		}
 	}
 	if c.in != nil && c.r > 0 {
 		c.r, c.w = 0, copy(c.in[:], c.in[c.r:c.w])
 	}
-	n, err := c.readSome(most)
+	n, err := c.readSome()
 	c.w += n
 	if c.bounded {
 		c.left -= n
@@ -281,10 +310,7 @@ func (c *outConn) fillIn() error {
 	if n > 0 {
 		return nil
 	}
-	if c.w == 0 && c.in != nil {
-		readAheads.Put(c.in)
-		c.in = nil
-	}
+	c.back()
 	if err == nil {
 		err = io.EOF
 	}
@@ -321,10 +347,12 @@ func (c *outConn) flush(wait bool) (done bool, err error) {
 	switch {
 	case len(b) == 0:
 		return true, nil
-	case wait:
-		n, err = c.Conn.Write(b)
+	case !wait:
+		n, err = c.raw.TryWrite(b)
+	case c.raw != nil:
+		n, err = c.raw.Write(b)
 	default:
-		n, err = sock.TryWrite(c.raw, b)
+		n, err = c.Conn.Write(b)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,6 +30,7 @@ const (
 )
 
 func main() {
+	leaveProcessors()
 	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 

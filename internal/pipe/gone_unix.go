@@ -3,7 +3,6 @@
 package pipe
 
 import (
-	"errors"
 	"net"
 	"time"
 
@@ -31,11 +30,6 @@ func waitGone(c net.Conn) bool {
 }
 
 func pollGone(fd uintptr) bool {
-	p := [1]unix.PollFd{{Fd: int32(fd)}}
-	for {
-		n, err := unix.Poll(p[:], 0)
-		if !errors.Is(err, unix.EINTR) {
-			return n > 0 && p[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
-		}
-	}
+	got, err := sock.PollFD(fd, 0)
+	return err == nil && got&(unix.POLLHUP|unix.POLLERR) != 0
 }

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"sync"
+
+	"linkproxy/internal/sock"
 )
 
 const (
@@ -44,11 +46,28 @@ func readerFrom(c net.Conn) (io.ReaderFrom, bool) {
 // source is what a ReadFrom reads; it remembers whether reading was what failed.
 type source struct {
 	conn net.Conn
+	rd   *sock.Reader // nil: read by conn
+	p    []byte       // where rd reads to
 	err  error
 }
 
-func (s *source) Read(p []byte) (int, error) {
-	n, err := s.conn.Read(p)
+func newSource(c net.Conn) *source {
+	s := &source{conn: c}
+	s.rd = sock.NewReader(c, s.lend, s.back)
+	return s
+}
+
+func (s *source) lend() []byte { return s.p }
+func (s *source) back()        {}
+
+func (s *source) Read(p []byte) (n int, err error) {
+	if s.rd != nil {
+		s.p = p
+		n, err = s.rd.Read()
+		s.p = nil
+	} else {
+		n, err = s.conn.Read(p)
+	}
 	if err != nil {
 		s.err = err
 	}
@@ -56,7 +75,7 @@ func (s *source) Read(p []byte) (int, error) {
 }
 
 type waitingSource struct {
-	source
+	*source
 	wait waiter
 }
 
@@ -79,11 +98,11 @@ func (d *direction) moveInto(w waiter, rf io.ReaderFrom) (rerr, werr error) {
 	var n int64
 	var err, readErr error
 	if w != nil {
-		s := &waitingSource{source: source{conn: d.src}, wait: w}
+		s := &waitingSource{source: newSource(d.src), wait: w}
 		n, err = rf.ReadFrom(s)
 		readErr = s.err
 	} else {
-		s := &source{conn: d.src}
+		s := newSource(d.src)
 		n, err = rf.ReadFrom(s)
 		readErr = s.err
 	}

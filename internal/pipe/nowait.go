@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"syscall"
 
 	"linkproxy/internal/sock"
 )
@@ -12,19 +11,19 @@ import (
 // nowaitOf is c as a writer that takes what the system takes at once and fails with errWouldWait for the rest; nil: c cannot
 // be written to that way.
 func nowaitOf(c net.Conn) io.Writer {
-	if raw := sock.Raw(c); raw != nil {
-		return nowait{raw}
+	if w := sock.NewWriter(c); w != nil {
+		return nowait{w}
 	}
 	return nil
 }
 
 var errWouldWait = errors.New("pipe: the write would wait")
 
-type nowait struct{ raw syscall.RawConn }
+type nowait struct{ w *sock.Writer }
 
 // Write implements io.Writer.
 func (w nowait) Write(p []byte) (int, error) {
-	n, err := sock.TryWrite(w.raw, p)
+	n, err := w.w.TryWrite(p)
 	if err == nil && n < len(p) {
 		err = errWouldWait
 	}

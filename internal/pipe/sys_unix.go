@@ -6,17 +6,14 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
+
+	"linkproxy/internal/sock"
 )
 
 // pollIn reports whether a read of fd would not wait. Unlike a peek it leaves a pending socket error for the read.
 func pollIn(fd uintptr) bool {
-	p := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	for {
-		n, err := unix.Poll(p[:], 0)
-		if !errors.Is(err, unix.EINTR) {
-			return n > 0 || err != nil
-		}
-	}
+	got, err := sock.PollFD(fd, unix.POLLIN)
+	return got != 0 || err != nil
 }
 
 // isReset reports whether a failed write says that the connection was reset before its far end had ended it: a reset
