@@ -20,6 +20,7 @@ var ours = map[string][]string{
 	"state/identity":          {},
 	"internal/pipe":           {"internal/sock"},
 	"internal/sock":           {},
+	"discovery/netwatch":      {}, // dialer translates what it reports for route
 	"testenv":                 {},
 	"testenv/streamcheck":     {},
 	"testenv/streamcheck/cmd": {"testenv/streamcheck"},
@@ -53,6 +54,7 @@ var theirs = map[string]string{
 	"github.com/gofrs/flock":          "locks between processes that work on Windows too",
 	"rsc.io/qr":                       "the QR code of an invite; one small module",
 	"github.com/Microsoft/go-winio":   "named pipes: the control socket on Windows",
+	"golang.org/x/net":                "route: the routing and neighbour tables of macOS",
 	"golang.org/x/sys":                "socket options and readiness that package net does not offer",
 	"golang.org/x/term":               "is it a terminal, how wide is it",
 	"github.com/lmittmann/tint":       "readable logs on a terminal; one module without others",
