@@ -203,8 +203,11 @@ func (p *player) measure(c Check, w window) (v float64, said string) {
 			for _, rec := range a.readers() {
 				v = max(v, rec.stall(w.from, w.to).Seconds())
 			}
+			if a.ended < w.to && !a.report.Whole() {
+				said = "gone"
+			}
 		}
-		return v, ""
+		return v, said
 	case Trip:
 		for _, a := range p.named(c.App) {
 			v = max(v, a.report.Trip(0.99).Seconds())
@@ -449,6 +452,8 @@ func (r *Result) Summary() string {
 	for _, f := range r.Figures {
 		mark := "met"
 		switch {
+		case f.Base != "" && r.Baseline != "":
+			mark = ""
 		case !f.Met && f.Goal:
 			mark = "MISSED"
 		case !f.Met:

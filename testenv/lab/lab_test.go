@@ -63,7 +63,7 @@ func writeReport(path string) error {
 	}
 	for _, f := range files {
 		name := strings.TrimSuffix(filepath.Base(f), ".txt")
-		if *only != "" && *only != name {
+		if *only != "" && !isChosen(name) {
 			continue
 		}
 		text, err := os.ReadFile(f)
@@ -92,9 +92,12 @@ var (
 	update = flag.Bool("update", false, "rewrite testdata/*.trace from what the client decides")
 	tell   = flag.Bool("tell", false, "tell what the client decided")
 	all    = flag.Bool("lab.all", false, "play the long scenarios, too")
-	only   = flag.String("lab.scenario", "", "play this one only, long or not")
+	only   = flag.String("lab.scenario", "", "play these only, long or not; names with commas between")
 	out    = flag.String("lab.report", "", "write a report to this file")
 )
+
+// isChosen says whether a scenario is among those named.
+func isChosen(name string) bool { return slices.Contains(strings.Split(*only, ","), name) }
 
 // names lists the scenarios.
 func names(t testing.TB) (list []string) {
@@ -129,7 +132,7 @@ func each(t *testing.T, r Runner, play func(t *testing.T, sc *Scenario)) {
 	for _, name := range names(t) {
 		sc := load(t, name, r)
 		switch {
-		case *only != "" && *only != name, sc.Skip != "", sc.Long && !*all && *only == "", testing.Short() && !brief(sc, r):
+		case *only != "" && !isChosen(name), sc.Skip != "", sc.Long && !*all && *only == "", testing.Short() && !brief(sc, r):
 			continue
 		}
 		t.Run(name, func(t *testing.T) { play(t, sc) })

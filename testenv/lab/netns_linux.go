@@ -75,7 +75,7 @@ func newSpaces(sc *Scenario, exe, dir string) (w *spaces, err error) {
 	if w.box, err = w.world.Host("devbox"); err != nil {
 		return w, err
 	}
-	if err = w.setBuffers(); err != nil {
+	if err = w.setSystems(); err != nil {
 		return w, err
 	}
 	for i, l := range sc.Links {
@@ -114,12 +114,16 @@ func (y *wire) setRate(rate int64) {
 	}
 }
 
-// setBuffers lets sockets of both machines have what the scenario wants.
-func (w *spaces) setBuffers() error {
-	if w.sc.Set.Buffers == 0 {
-		return nil
-	}
+// setSystems makes both machines look for no router, since there is none and an idle link would carry little else, and lets
+// their sockets have what the scenario wants.
+func (w *spaces) setSystems() error {
 	for _, h := range []*netns.Host{w.laptop, w.box} {
+		if err := h.Sysctl("net.ipv6.conf.default.router_solicitations", "0"); err != nil {
+			return fmt.Errorf("%w: %w", ErrCannot, err)
+		}
+		if w.sc.Set.Buffers == 0 {
+			continue
+		}
 		for _, key := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 			if err := h.Sysctl(key, fmt.Sprintf("4096 131072 %d", w.sc.Set.Buffers)); err != nil {
 				return fmt.Errorf("%w: %w", ErrCannot, err)
@@ -427,7 +431,7 @@ func (w *spaces) Counts() Counts {
 	c := Counts{Bytes: map[string]int64{}}
 	for name, y := range w.links {
 		up, down := y.Count()
-		c.Bytes[name] = up.Bytes + down.Bytes
+		c.Bytes[name] = up.Bytes - up.ARP + down.Bytes - down.ARP
 	}
 	w.log.mu.Lock()
 	defer w.log.mu.Unlock()

@@ -139,12 +139,12 @@ func (p *parser) title(words []string) error {
 	if len(words) == 0 {
 		return p.fail("title", "want a text behind it")
 	}
-	p.sc.Title = strings.Join(words, " ")
+	p.sc.Title = text(words)
 	return nil
 }
 
 func (p *parser) about(words []string) error {
-	p.sc.About = append(p.sc.About, strings.Join(words, " "))
+	p.sc.About = append(p.sc.About, text(words))
 	return nil
 }
 
@@ -408,3 +408,6 @@ func (p *parser) finish() error {
 	}
 	return nil
 }
+
+// text joins words for a reader; parseLine has set semicolons apart.
+func text(words []string) string { return strings.ReplaceAll(strings.Join(words, " "), " ;", ";") }

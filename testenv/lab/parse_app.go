@@ -7,12 +7,15 @@ import (
 	"time"
 )
 
-// app reads NAME[*COUNT] KIND through VIA [at RATE] [from TIME] [until TIME] [pause TIME for DURATION].
+// apart is how far apart apps that are alike open, unless they say it: at once they would be an attack, which is bounded.
+const apart = 4 * time.Millisecond
+
+// app reads NAME[*COUNT] KIND through VIA [at RATE] [from TIME] [apart DURATION] [until TIME] [pause TIME for DURATION].
 func (p *parser) app(words []string) error {
 	if len(words) < 2 {
 		return p.fail("app", "want: app NAME KIND through VIA")
 	}
-	a := App{Count: 1, Kind: Kind(words[1])}
+	a := App{Count: 1, Kind: Kind(words[1]), Apart: apart}
 	name, count, many := strings.Cut(words[0], "*")
 	a.Name = name
 	if !isName(name) || name == "next" {
@@ -63,6 +66,10 @@ func (p *parser) appOptions(a App, words []string) error {
 		},
 		"from": func(w string) (err error) {
 			a.From, err = p.duration(w)
+			return err
+		},
+		"apart": func(w string) (err error) {
+			a.Apart, err = p.duration(w)
 			return err
 		},
 		"until": func(w string) (err error) {

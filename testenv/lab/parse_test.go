@@ -25,7 +25,7 @@ link    tailnet  rtt 20ms  rate 1.5Gbit
 link    direct2  rtt 1s    rate 256kbit
 set     standby auto  hold 1h  pool 8MiB  buffers 16MiB
 app     tick     tick 10ms  through socks
-app     keys     keys 1s    through stdio  from 1s  until 5s
+app     keys     keys 1s    through stdio  from 1s  apart 10ms  until 5s
 app     load*50  both       through forward  at 1Mbit  pause 2s for 1s
 app     idle     idle       through clone
 

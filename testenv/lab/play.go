@@ -129,14 +129,11 @@ func (l *recordingListener) Accept() (net.Conn, error) {
 	return &arriving{Conn: c, find: l.find}, nil
 }
 
-// openPace is how far apart apps that are alike open: at once they would be an attack, which is bounded.
-const openPace = 4 * time.Millisecond
-
 // run is one app from its door to its end.
 func (p *player) run(ctx context.Context, a *appRun) {
 	defer close(a.done)
 	defer func() { a.ended = time.Since(p.start) }()
-	if a.openErr = wait(ctx, p.start.Add(a.app.From+time.Duration(a.i)*openPace)); a.openErr != nil {
+	if a.openErr = wait(ctx, p.start.Add(a.app.From+time.Duration(a.i)*a.app.Apart)); a.openErr != nil {
 		return
 	}
 	a.began = time.Since(p.start)

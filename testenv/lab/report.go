@@ -24,13 +24,10 @@ func WriteReport(path string, scenarios map[string]map[Runner]*Scenario, results
 	var b strings.Builder
 	head(&b, results)
 	overview(&b, names, scenarios, results)
+	misses(&b, names, results)
+	beside(&b, names, results)
 	for _, name := range names {
-		var own []*Result
-		for _, r := range results {
-			if r.Scenario.Name == name {
-				own = append(own, r)
-			}
-		}
+		own := resultsOf(results, name)
 		section(&b, name, scenarios[name], own, filepath.Base(pictures))
 		if len(own) == 0 {
 			continue
@@ -126,6 +123,103 @@ func overview(b *strings.Builder, names []string, scenarios map[string]map[Runne
 	fmt.Fprintln(b)
 }
 
+func resultsOf(results []*Result, name string) (own []*Result) {
+	for _, r := range results {
+		if r.Scenario.Name == name {
+			own = append(own, r)
+		}
+	}
+	return own
+}
+
+// misses lists the goals that a run has missed.
+func misses(b *strings.Builder, names []string, results []*Result) {
+	fmt.Fprintf(b, "## Missed goals\n\n| scenario | event | goal |")
+	for _, r := range Runners {
+		fmt.Fprintf(b, " %s |", r)
+	}
+	fmt.Fprintf(b, "\n|---|---|---|%s\n", strings.Repeat("---|", len(Runners)))
+	for _, name := range names {
+		own := slices.DeleteFunc(resultsOf(results, name), func(r *Result) bool { return r.Baseline != "" })
+		for _, f := range rows(own) {
+			if !f.Goal || !slices.ContainsFunc(own, func(r *Result) bool { return r.missed(f.Key) }) {
+				continue
+			}
+			fmt.Fprintf(b, "| [%s](#%s) | %s | %s |", name, name, cell(f.event()), cell(f.goal()))
+			for _, runner := range Runners {
+				text := ""
+				for _, r := range own {
+					if r.Runner == runner {
+						text = r.cell(f.Key)
+					}
+				}
+				fmt.Fprintf(b, " %s |", text)
+			}
+			fmt.Fprintln(b)
+		}
+	}
+	fmt.Fprintln(b)
+}
+
+func (r *Result) missed(key string) bool {
+	return slices.ContainsFunc(r.Figures, func(f Figure) bool { return f.Key == key && !f.Met })
+}
+
+// beside shows what else was played to the same events.
+func beside(b *strings.Builder, names []string, results []*Result) {
+	if !slices.ContainsFunc(results, func(r *Result) bool { return r.Baseline != "" }) {
+		return
+	}
+	fmt.Fprintf(b, "## Beside OpenSSH and plain TCP\n\nIn netns, the same apps in the same events. Neither of them knows a second route; "+
+		"\"gone\" is a connection that did not survive.\n\n| scenario | event | goal | linkproxy |")
+	for _, base := range Baselines {
+		fmt.Fprintf(b, " %s |", base)
+	}
+	fmt.Fprintf(b, "\n|---|---|---|---|%s\n", strings.Repeat("---|", len(Baselines)))
+	for _, name := range names {
+		own := slices.DeleteFunc(resultsOf(results, name), func(r *Result) bool { return r.Runner != NetNS })
+		if !slices.ContainsFunc(own, func(r *Result) bool { return r.Baseline != "" }) {
+			continue
+		}
+		for _, f := range rows(own) {
+			if f.Measure == Active || f.Measure == Switches || f.Measure == Dials || f.Measure == Streams {
+				continue // they have none
+			}
+			fmt.Fprintf(b, "| [%s](#%s) | %s | %s |", name, name, cell(f.event()), cell(f.goal()))
+			for _, base := range append([]string{""}, Baselines...) {
+				text := ""
+				for _, r := range own {
+					if r.Baseline == base {
+						text = r.cell(f.Key)
+					}
+				}
+				fmt.Fprintf(b, " %s |", text)
+			}
+			fmt.Fprintln(b)
+		}
+	}
+	fmt.Fprintln(b)
+}
+
+// event and goal are a figure's, as a table shows them.
+func (f *Figure) event() string {
+	if f.Event == "" {
+		return "whole run"
+	}
+	return f.Event
+}
+
+func (f *Figure) goal() string {
+	s := f.Check.String()
+	if f.Goal {
+		s = "goal: " + s
+	}
+	if f.Note != "" {
+		s += " (" + f.Note + ")"
+	}
+	return s
+}
+
 // verdict is a run in a word or two.
 func (r *Result) verdict() string {
 	met, all := 0, 0
@@ -178,18 +272,7 @@ func section(b *strings.Builder, name string, by map[Runner]*Scenario, own []*Re
 	}
 	fmt.Fprintf(b, "\n|---|---|%s\n", strings.Repeat("---|", len(own)))
 	for _, f := range rows(own) {
-		what := f.Check.String()
-		if f.Goal {
-			what = "goal: " + what
-		}
-		if f.Note != "" {
-			what += " (" + f.Note + ")"
-		}
-		event := f.Event
-		if event == "" {
-			event = "whole run"
-		}
-		fmt.Fprintf(b, "| %s | %s |", cell(event), cell(what))
+		fmt.Fprintf(b, "| %s | %s |", cell(f.event()), cell(f.goal()))
 		for _, r := range own {
 			fmt.Fprintf(b, " %s |", r.cell(f.Key))
 		}

@@ -67,7 +67,8 @@ type App struct {
 	Via   string        // of Vias
 	Every time.Duration // Tick, Keys: between two
 	Rate  int64         // bits a second that the reading side takes; 0: all there is
-	From  time.Duration // when it connects
+	From  time.Duration // when it connects, the first of Count
+	Apart time.Duration // by how much later the next of Count connects
 	Until time.Duration // when it ends by itself; 0: with the scenario
 	// From Pause on, counted from its beginning, what it and its target receive is not read, for PauseFor.
 	Pause, PauseFor time.Duration

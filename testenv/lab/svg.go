@@ -88,13 +88,15 @@ func (p *panel) draw(r *Result, legend []string) {
 	p.band()
 	end := -1.0
 	for _, s := range p.t.Stalls {
-		if p.x(s.At+s.For) < end+0.5 {
+		s.For = min(s.For, p.t.End-s.At) // apps may take longer to end
+		if s.For <= 0 || p.x(s.At+s.For) < end+0.5 {
 			continue // it would not be seen beside the one before
 		}
 		end = p.x(s.At + s.For)
 		fmt.Fprintf(p.w, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="#c00"><title>%s stood still for %s at %s</title></rect>`+"\n",
 			p.x(s.At), p.top+stallTop, max(1, p.x(s.At+s.For)-p.x(s.At)), stallHeight, html.EscapeString(s.Text), short(s.For), short(s.At))
 	}
+	fmt.Fprintf(p.w, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", picWidth-picRight, p.top+14, html.EscapeString(r.brief()))
 	p.names(legend)
 	for i := range 5 {
 		at := p.t.End * time.Duration(i) / 4
@@ -197,4 +199,15 @@ func (p *panel) band() {
 		}
 		i = j
 	}
+}
+
+// brief is a run in a line beside its picture.
+func (r *Result) brief() string {
+	switch {
+	case r.Baseline != "" && r.Wrongly > 0:
+		return fmt.Sprintf("%d connections gone", r.Wrongly)
+	case r.Baseline != "":
+		return "longest stall " + short(r.Longest)
+	}
+	return fmt.Sprintf("lost %d, repeated %d, ended wrongly %d, longest stall %s", r.Lost, r.Repeated, r.Wrongly, short(r.Longest))
 }

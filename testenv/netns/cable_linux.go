@@ -208,6 +208,9 @@ func (c *cable) deliver() {
 			}
 			w.count.Frames++
 			w.count.Bytes += int64(len(frame) - vnetHeader)
+			if isARP(frame[vnetHeader:]) {
+				w.count.ARP += int64(len(frame) - vnetHeader)
+			}
 		}
 	}
 }

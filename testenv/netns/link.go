@@ -44,6 +44,7 @@ type Link struct {
 type Count struct {
 	Frames, Bytes int64 // delivered; a frame as a host sees it, which may be several segments at once
 	Lost          int64 // frames, for whatever reason
+	ARP           int64 // of Bytes, those by which the systems look for each other: no program asked for them
 }
 
 func (l *Link) String() string {

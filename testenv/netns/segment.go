@@ -5,6 +5,7 @@ import "encoding/binary"
 // What follows is of Ethernet II (RFC 894), IPv4 (RFC 791), IPv6 (RFC 8200) and TCP (RFC 9293, section 3.1).
 const (
 	etherIPv4 = 0x0800
+	etherARP  = 0x0806 // RFC 826
 	etherIPv6 = 0x86dd
 	protoTCP  = 6
 	tcpHeader = 20
@@ -14,6 +15,10 @@ const (
 	flagRST = 0x04
 	flagACK = 0x10
 )
+
+func isARP(frame []byte) bool {
+	return len(frame) >= etherHeader && binary.BigEndian.Uint16(frame[12:]) == etherARP
+}
 
 // segment is a frame that carries TCP: views into it.
 type segment struct {
