@@ -79,13 +79,6 @@ func (i Interface) has(a netip.Addr) bool {
 	return slices.ContainsFunc(i.Addrs, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// equal reports whether nobody can tell the two apart.
-func (i Interface) equal(o Interface) bool {
-	addrs := slices.Equal(i.Addrs, o.Addrs)
-	return addrs && i.Name == o.Name && i.Index == o.Index && i.Kind == o.Kind && i.Metered == o.Metered &&
-		i.Default == o.Default && i.Tailnet == o.Tailnet && i.Gateway == o.Gateway && i.Network == o.Network
-}
-
 // rules are what readings are judged by.
 type rules struct {
 	secret   []byte

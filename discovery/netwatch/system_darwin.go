@@ -137,6 +137,7 @@ func askInterface(fd int, what uintptr, name string) (answer uint32, ok bool) {
 		return 0, false
 	}
 	copy(req.name[:], name)
+	//lint:ignore SA1019 x/sys has no wrapper for these two questions, nor a general one
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), what, uintptr(unsafe.Pointer(&req)))
 	return req.answer, errno == 0
 }

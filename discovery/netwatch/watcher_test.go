@@ -283,23 +283,23 @@ func TestFlapIsTold(t *testing.T) {
 func TestPolling(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		world    world
+		world    *world
 		poll     time.Duration
 		watchful bool
 		want     []time.Duration // looks in the first 70 s
 		told     time.Duration   // how long a change that nobody told takes to be told
 	}{
-		{"the system tells all", world{wakes: true}, 0, false, seconds(60), time.Minute},
-		{"no wake-ups told", world{}, 0, false, seconds(60), time.Minute},
-		{"nothing told", world{deaf: errors.New("no")}, 0, false, seconds(15, 30, 45, 60), 15 * time.Second},
-		{"nothing told, configured", world{deaf: errors.New("no")}, 30 * time.Second, false, seconds(30, 60), 30 * time.Second},
-		{"nothing told, never", world{deaf: errors.New("no")}, -1, false, nil, 0},
-		{"told, watchful", world{wakes: true}, 0, true, seconds(60), time.Minute},
-		{"nothing told, watchful", world{deaf: errors.New("no")}, -1, true, every(time.Second, 69), time.Second},
+		{"the system tells all", &world{wakes: true}, 0, false, seconds(60), time.Minute},
+		{"no wake-ups told", &world{}, 0, false, seconds(60), time.Minute},
+		{"nothing told", &world{deaf: errors.New("no")}, 0, false, seconds(15, 30, 45, 60), 15 * time.Second},
+		{"nothing told, configured", &world{deaf: errors.New("no")}, 30 * time.Second, false, seconds(30, 60), 30 * time.Second},
+		{"nothing told, never", &world{deaf: errors.New("no")}, -1, false, nil, 0},
+		{"told, watchful", &world{wakes: true}, 0, true, seconds(60), time.Minute},
+		{"nothing told, watchful", &world{deaf: errors.New("no")}, -1, true, every(time.Second, 69), time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := &c.world
+				w := c.world
 				w.reading = at(home)
 				watcher := start(t, w, Config{Poll: c.poll})
 				began := time.Now()
