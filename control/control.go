@@ -94,7 +94,7 @@ type Status struct {
 // Server answers on a control socket. Fields left nil answer 404.
 type Server struct {
 	Status func() Status
-	Use    func(ctx context.Context, peer, route string) error
+	Use    func(ctx context.Context, peer, route string, only bool) error
 	Drop   func(link string) error
 	// Connect opens a stream at once; if it has WaitOpened(ctx) error, the client is told when the target has answered.
 	Connect func(ctx context.Context, target string) (net.Conn, error)
@@ -145,7 +145,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(s.Status())
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/use" && s.Use != nil:
-		answer(w, s.Use(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("route")))
+		answer(w, s.Use(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("route"), r.URL.Query().Has("only")))
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/drop" && s.Drop != nil:
 		answer(w, s.Drop(r.URL.Query().Get("link")))
 	default:
@@ -220,9 +220,14 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-// Use asks for a planned switch of a peer's link to a route.
-func (c *Client) Use(ctx context.Context, peer, route string) error {
-	return c.post(ctx, "/v1/use", url.Values{"peer": {peer}, "route": {route}})
+// Use asks for a route or class of a peer to be preferred, and the link moved there; only: nothing else is to be used. The route
+// "auto" leaves the choice open again.
+func (c *Client) Use(ctx context.Context, peer, route string, only bool) error {
+	q := url.Values{"peer": {peer}, "route": {route}}
+	if only {
+		q.Set("only", "")
+	}
+	return c.post(ctx, "/v1/use", q)
 }
 
 // Drop asks a host to end a held link.

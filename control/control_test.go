@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -64,7 +65,10 @@ func TestStatusUseDrop(t *testing.T) {
 	var used, dropped string
 	c := start(t, &Server{
 		Status: func() Status { return want },
-		Use:    func(_ context.Context, peer, route string) error { used = peer + " " + route; return nil },
+		Use: func(_ context.Context, peer, route string, only bool) error {
+			used = fmt.Sprint(peer, " ", route, " ", only)
+			return nil
+		},
 		Drop: func(link string) error {
 			dropped = link
 			return &classed{"no such link", "not_found"}
@@ -74,7 +78,7 @@ func TestStatusUseDrop(t *testing.T) {
 	if err != nil || got.PID != 7 || len(got.Peers) != 1 || got.Peers[0].Links[0].ID != "ab" {
 		t.Fatalf("status: %+v, %v", got, err)
 	}
-	if err := c.Use(t.Context(), "devbox", "lan:1.2.3.4:5&x=1"); err != nil || used != "devbox lan:1.2.3.4:5&x=1" {
+	if err := c.Use(t.Context(), "devbox", "lan:1.2.3.4:5&x=1", true); err != nil || used != "devbox lan:1.2.3.4:5&x=1 true" {
 		t.Fatalf("use: %v, the server got %q", err, used)
 	}
 	err = c.Drop(t.Context(), "ab")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"linkproxy/dialer/route"
@@ -38,6 +39,7 @@ func (p *peer) start(now time.Time, r route.Route, limit time.Duration, bulk boo
 	if limit > 0 {
 		ctx, cancel = withTimeout(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	}
+	p.known[r.ID()] = r
 	p.wg.Add(1)
 	go p.run(ctx, cancel, a, p.preference(r))
 	return a
@@ -63,8 +65,8 @@ func (p *peer) preference(r route.Route) int {
 func (p *peer) run(ctx context.Context, cancel context.CancelCauseFunc, a *attempt, preference int) {
 	defer p.wg.Done()
 	defer cancel(nil)
-	t, err := p.d.secure(ctx, p.id, a.route, func(s route.Stage) {
-		p.send(func(now time.Time) { a.happened(now, route.Reached{Route: a.route, Stage: s}) })
+	t, err := p.d.secure(ctx, p.id, a.route, func(s route.Stage, local netip.Addr) {
+		p.send(func(now time.Time) { a.happened(now, route.Reached{Route: a.route, Stage: s, Local: local}) })
 	})
 	var gen uint64
 	if err == nil {
@@ -93,7 +95,7 @@ func (a *attempt) happened(now time.Time, ev route.Event) {
 	r.Duration = now.Sub(r.Start)
 	switch e := ev.(type) {
 	case route.Reached:
-		r.Stage = e.Stage
+		r.Stage, r.Local = e.Stage, e.Local
 	case route.Attached:
 		r.Stage, r.Outcome = route.Attach, route.Won
 	case route.Ended:

@@ -103,6 +103,7 @@ func TestBulkCarrierOfARouteThatWasLeft(t *testing.T) {
 			stall(t, tick, ms)
 		}
 		w.route(lan).Conns()[0].Reset(0)
+		_ = w.route(lan).Refuse(true) // else the link goes back to the better class
 		stall(t, tick, 20*time.Second)
 		for _, c := range w.status().Link.Carriers {
 			if c.Bulk && c.Name == lan.ID() {

@@ -11,9 +11,40 @@ import (
 // bulkFor is how long after somebody last conversed beside bulk the carrier for bulk is kept.
 const bulkFor = 60 * time.Second
 
+// The pace of dials for it: it is a comfort, no need.
+const (
+	seekMin = 5 * time.Second
+	seekMax = 60 * time.Second
+)
+
+// seek paces the dials for the carrier for bulk.
+type seek struct {
+	next  time.Time     // not before
+	delay time.Duration // after the next failure
+}
+
+// reset makes the next dial due at once, because facts have changed.
+func (s *seek) reset() { *s = seek{} }
+
+// failed notes the end of a dial.
+func (s *seek) failed(now time.Time, failed bool) {
+	if !failed {
+		s.delay = 0
+	}
+	s.delay = max(s.delay, seekMin)
+	s.next = now.Add(s.delay)
+	if failed {
+		s.delay = min(2*s.delay, seekMax)
+	}
+}
+
 // tendBulk looks after the carrier for bulk: one that runs beside the carrier in use, over the same route, for as long as
 // somebody converses beside bulk. The link leaves it with the next switch by itself.
-func (p *peer) tendBulk(now time.Time, st link.Status, in link.CarrierStatus, wake *alarm) {
+func (p *peer) tendBulk(now time.Time, st link.Status, wake *alarm) {
+	in := activeOf(st)
+	if p.client == nil || p.state != up || p.race != nil || p.moves > 0 || in.Suspect {
+		return // whoever is at work owns the carriers, or another is about to take over
+	}
 	gen := uint64(0)
 	for _, c := range st.Carriers {
 		switch {
@@ -38,22 +69,22 @@ func (p *peer) tendBulk(now time.Time, st link.Status, in link.CarrierStatus, wa
 
 // seekBulk dials the route in use once more.
 func (p *peer) seekBulk(now time.Time, in link.CarrierStatus, wake *alarm) {
-	i := slices.IndexFunc(p.conf.Routes, func(r route.Route) bool { return r.ID() == in.Name })
-	if i < 0 {
+	to, ok := p.known[in.Name]
+	if !ok || !slices.ContainsFunc(p.roam.Facts.Routes, to.Same) {
 		return
 	}
 	if p.bulk.next.After(now) {
 		wake.add(p.bulk.next)
 		return
 	}
-	if !p.budget.TakeSpare(now) {
-		wake.add(p.budget.ReadySpare(now))
+	if !p.roam.Budget.TakeSpare(now) {
+		wake.add(p.roam.Budget.ReadySpare(now))
 		return
 	}
 	p.log.Debug("dialling for a carrier for bulk", "route", in.Name)
-	p.single(now, p.conf.Routes[i], true, func(now time.Time, a *attempt, ev route.Event) {
+	p.single(now, to, true, func(now time.Time, a *attempt, ev route.Event) {
 		if e, ended := ev.(route.Ended); ended && e.Outcome == route.NoRoute {
-			p.budget.Refund(now)
+			p.roam.Budget.Refund(now)
 		}
 		p.bulk.failed(now, a.record.Outcome != route.Won)
 	})

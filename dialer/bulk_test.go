@@ -110,7 +110,7 @@ func TestBulkMovesWithItsLink(t *testing.T) {
 		var n int64
 		go func() { defer close(ended); n, _ = io.Copy(io.Discard, bulk) }()
 		stall(t, tick, 2*time.Second)
-		if err := w.d.Use(t.Context(), "devbox", tailnet.ID()); err != nil {
+		if err := w.d.Use(t.Context(), "devbox", tailnet.ID(), false); err != nil {
 			t.Fatal(err)
 		}
 		if worst := stall(t, tick, 2*time.Second); worst > tickEvery+2*33*ms {

@@ -27,12 +27,13 @@ const (
 var errResolveTimeout = fmt.Errorf("the name was not resolved within %s", resolveLimit)
 
 // secure opens a connection over a route and proves that the peer is behind it. Reached is told each further stage.
-func (d *Dialer) secure(ctx context.Context, id identity.Fingerprint, r route.Route, reached func(route.Stage)) (*link.Transport, error) {
+func (d *Dialer) secure(ctx context.Context, id identity.Fingerprint, r route.Route, reached func(route.Stage, netip.Addr)) (*link.Transport, error) {
 	conn, err := d.connect(ctx, r.Address)
 	if err != nil {
 		return nil, err
 	}
-	reached(route.Handshake)
+	local := localOf(conn)
+	reached(route.Handshake, local)
 	t, err := link.Dial(ctx, conn, d.cfg.Key, id)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -40,8 +41,17 @@ func (d *Dialer) secure(ctx context.Context, id identity.Fingerprint, r route.Ro
 		}
 		return nil, err
 	}
-	reached(route.Attach)
+	reached(route.Attach, local)
 	return t, nil
+}
+
+// localOf is a socket's own address; invalid: it has none of the kind.
+func localOf(c net.Conn) netip.Addr {
+	a, err := netip.ParseAddrPort(c.LocalAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a.Addr().Unmap()
 }
 
 // connect opens a socket to host:port. The addresses of a name are one route: they are tried as RFC 8305 says, in its

@@ -42,6 +42,12 @@ type Config struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Resolve finds the addresses of a name. Nil: the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
+	// Recall returns what was learned about a peer's routes before; nil: nothing was. Remember is told what is known from now on. It
+	// must not wait; it may be nil.
+	Recall   func(identity.Fingerprint) route.Memory
+	Remember func(identity.Fingerprint, route.Memory)
+	// Path is where this machine is; SetPath changes it. The zero Path is unknown.
+	Path route.Path
 	// Log may be nil.
 	Log *slog.Logger
 	// Seed makes the jitter of back-offs repeatable. Zero: random.
@@ -80,6 +86,9 @@ type Dialer struct {
 	stop context.CancelCauseFunc
 	wg   sync.WaitGroup // one per peer's loop
 	wait atomic.Int64   // Config.Wait as it is now
+	here atomic.Pointer[route.Path]
+
+	watchers watchers
 
 	mu    sync.Mutex
 	peers map[string]*peer
@@ -97,6 +106,12 @@ func New(cfg Config) *Dialer {
 	if cfg.Resolve == nil {
 		cfg.Resolve = systemResolve
 	}
+	if cfg.Recall == nil {
+		cfg.Recall = func(identity.Fingerprint) route.Memory { return route.Memory{} }
+	}
+	if cfg.Remember == nil {
+		cfg.Remember = func(identity.Fingerprint, route.Memory) {}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -105,6 +120,7 @@ func New(cfg Config) *Dialer {
 	}
 	d := &Dialer{cfg: cfg, peers: map[string]*peer{}}
 	d.ctx, d.stop = context.WithCancelCause(context.Background())
+	d.here.Store(&cfg.Path)
 	d.SetWait(cfg.Wait)
 	d.SetPeers(cfg.Peers)
 	return d
@@ -162,6 +178,23 @@ func (d *Dialer) SetWait(wait time.Duration) {
 		p.send(func(time.Time) {}) // so that it looks at its clock
 	}
 }
+
+// SetPath tells that this machine's network has changed.
+func (d *Dialer) SetPath(path route.Path) {
+	d.here.Store(&path)
+	for _, p := range d.all() {
+		p.send(func(now time.Time) { p.pathChanged(now, path) })
+	}
+}
+
+// Woke tells that this machine slept: no carrier is trusted until it answers.
+func (d *Dialer) Woke() {
+	for _, p := range d.all() {
+		p.send(func(now time.Time) { p.tell(now, route.Woke{}) })
+	}
+}
+
+func (d *Dialer) path() route.Path { return *d.here.Load() }
 
 // patience is Config.Wait as it is now.
 func (d *Dialer) patience() time.Duration { return time.Duration(d.wait.Load()) }

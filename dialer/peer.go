@@ -38,20 +38,25 @@ type peer struct {
 	since      time.Time    // of the link
 	state      state
 	names      map[uint64]string // routes of the link's carriers, by generation
-	budget     route.Budget
-	reconnect  route.Reconnect
+	roam       *route.Roam
+	events     []route.RoamEvent // that roam is to be told; only while it is being told another
+	telling    bool
+	roamWake   time.Time // when roam wants its next Tick
+	wrong      route.WrongKeys
+	decisions  route.Decisions
+	pin        route.Pin              // what the user wants used
+	refused    []route.Refusal        // what vetting left out
+	known      map[string]route.Route // every route that was dialled, by its ID
+	wish       *wish                  // what the user has asked for, until it is settled
 	race       *race
-	raceWon    bool            // a race was won since the carriers were last looked at
 	lastRace   []route.Attempt // of the last race that ended
 	lastRaceAt time.Time
 	lastEnd    error // why the last link ended
 	superseded bool
 	waits      []wait
 	waiting    bool   // what the budget was told
-	seek       seek   // of the standby
 	bulk       seek   // of the carrier for bulk
 	inUse      uint64 // generation of the carrier in use, as last seen
-	standby    uint64 // generation of the carrier kept as standby; 0: none
 	moves      int    // planned moves and single dials under way: they own their carriers
 }
 
@@ -76,9 +81,14 @@ func newPeer(d *Dialer, conf Peer) *peer {
 		inbox: make(chan func(time.Time)), gone: make(chan struct{}), nudge: make(chan struct{}, 1),
 	}
 	p.ctx, p.stop = context.WithCancelCause(d.ctx)
+	p.known = map[string]route.Route{}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(conf.Name)) // never fails
-	p.reconnect.Rand = rand.New(rand.NewPCG(d.cfg.Seed, h.Sum64())).Float64
+	p.roam = route.NewRoam(route.RoamConfig{
+		Facts:   route.Facts{Memory: d.cfg.Recall(conf.ID), Path: d.path()},
+		Standby: conf.Standby.roam(), Rand: rand.New(rand.NewPCG(d.cfg.Seed, h.Sum64())).Float64,
+	})
+	p.roam.Facts.Routes = p.vet(time.Now())
 	return p
 }
 
@@ -120,12 +130,17 @@ func (p *peer) reload(now time.Time) {
 	}
 	p.conf = conf
 	p.superseded = false
-	p.reconnect.Changed(now, "the config")
-	p.seek.reset()
 	p.bulk.reset()
-	if p.race != nil {
-		p.race.step(now, route.Joined{Plan: p.plan(now)})
-	}
+	p.wrong.Clear()
+	p.tell(now, route.RoutesChanged{Routes: p.vet(now), Standby: conf.Standby.roam(), What: "the config", ByHand: true})
+}
+
+// vet says which routes may be tried.
+func (p *peer) vet(now time.Time) []route.Route {
+	v := route.Vetting{Now: now, Path: p.roam.Facts.Path, Pinned: true, Wrong: p.wrong}
+	list, refused := v.Vet(p.conf.Routes)
+	p.refused = refused
+	return list
 }
 
 // loop owns the peer.
@@ -203,11 +218,13 @@ func (p *peer) tend(now time.Time) time.Time {
 	p.observe(now, st)
 	p.expireWaits(now, &wake)
 	p.nag(now, &wake)
-	p.reach(now, st, &wake)
-	p.tendCarriers(now, st, &wake)
+	p.tell(now, p.linkState(st))
+	p.grant(st)
+	p.tendBulk(now, st, &wake)
 	if p.race != nil {
 		wake.add(p.race.wake)
 	}
+	wake.add(p.roamWake)
 	p.publish(st)
 	return wake.at
 }
@@ -232,19 +249,18 @@ func (p *peer) observe(now time.Time, st link.Status) {
 	for _, c := range st.Carriers {
 		p.noteName(c.Gen, c.Name)
 	}
-	was, won := p.state, p.raceWon
-	p.state, p.raceWon = next, false
+	in := activeOf(st)
+	if in.Gen != p.inUse {
+		p.inUse = in.Gen
+		p.bulk.reset() // there is none on this route yet
+	}
+	was := p.state
+	p.state = next
 	switch {
-	case next == up:
-		if was != up {
-			p.log.Info("connected", "route", activeOf(st).Name)
-		}
-		if was != up && !won && p.race == nil {
-			p.reconnect.Won(now) // a carrier in doubt has come back by itself
-		}
-	case p.client != nil && (next != was || won): // what a race has won and was lost at once is a loss too
+	case next == up && was != up:
+		p.log.Info("connected", "route", in.Name)
+	case next != up && next != was:
 		p.log.Info("no carrier works", "in doubt", next == suspect, "streams", st.Streams)
-		p.reconnect.Lost(now)
 	}
 	p.updateWaits(now, was)
 	p.tellWaiting(now)
@@ -320,17 +336,16 @@ func (p *peer) drop(now time.Time) {
 // linkEnded takes an ended link off. Its streams have been reset with its own error already.
 func (p *peer) linkEnded(now time.Time) {
 	client := p.client
-	p.client, p.inUse, p.standby = nil, 0, 0
+	p.client, p.inUse = nil, 0
 	p.lastEnd = client.Err()
 	p.superseded = p.superseded || errors.Is(p.lastEnd, link.ErrSuperseded)
 	p.log.Info("the link has ended", "cause", p.lastEnd)
-	if p.race != nil {
-		p.race.step(now, route.Stop{Why: "the link has ended"})
+	p.state = down
+	if peerEnded(p.lastEnd) {
+		p.tell(now, route.PeerRestarted{})
 	}
-	if p.state != down {
-		p.state = down
-		p.reconnect.Lost(now)
-	}
+	p.tell(now, route.LinkState{})
+	p.inRace(now, route.Stop{Why: "the link has ended"})
 	p.wg.Add(1)
 	go p.bury(client)
 }
@@ -341,28 +356,10 @@ func (p *peer) bury(c *link.Client) {
 	c.Close()
 }
 
-// reach starts a race when one is due.
-func (p *peer) reach(now time.Time, st link.Status, wake *alarm) {
-	if p.client == nil || p.race != nil || p.state == up || p.superseded {
-		return
-	}
-	at, why, ok := p.nextRace(now, st)
-	if !ok {
-		return
-	}
-	if at.After(now) {
-		wake.add(at)
-		return
-	}
-	p.log.Debug("race", "why", why)
-	hurry := p.state == suspect || p.inUse != 0 || p.lastFailed()
-	p.startRace(now, false, route.RaceOptions{AllAtOnce: hurry, Budget: &p.budget})
-}
-
-// nextRace is when the next race is due while no carrier works.
-func (p *peer) nextRace(now time.Time, st link.Status) (at time.Time, why string, ok bool) {
-	streams := st.Streams > 0 && p.client.Work().Apps > 0
-	return p.reconnect.Next(now, streams, &p.budget)
+// peerEnded says whether it was the peer's process that ended the link.
+func peerEnded(err error) bool {
+	var end *link.EndError
+	return errors.Is(err, link.ErrUnknown) || errors.As(err, &end) && end.Code == link.CodeShutdown
 }
 
 // lastFailed says whether the last race brought no carrier.

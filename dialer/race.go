@@ -13,26 +13,21 @@ import (
 type race struct {
 	p       *peer
 	client  *link.Client
-	replace bool // the carrier in use is to be replaced, though it works
+	trigger route.Trigger
+	replace bool       // the carrier in use is to be replaced, though it works
+	path    route.Path // where this machine was when it began
 	race    *route.Race
 	wake    time.Time // when the next Tick is due; zero: never
 	tries   []*attempt
 	stopped bool
 }
 
-// startRace begins a race among the configured routes; there is none running.
-func (p *peer) startRace(now time.Time, replace bool, o route.RaceOptions) {
-	r := &race{p: p, client: p.client, replace: replace, race: route.NewRace(now, p.plan(now), o)}
+// startRace begins a race; there is none running.
+func (p *peer) startRace(now time.Time, s route.StartRace) {
+	r := &race{p: p, client: p.client, trigger: s.Trigger, replace: s.Replace, path: p.roam.Facts.Path}
+	r.race = route.NewRace(now, s.Plan, route.RaceOptions{AllAtOnce: s.AllAtOnce, Budget: &p.roam.Budget})
 	p.race = r
-	if !replace {
-		p.reconnect.Started(now)
-	}
 	r.step(now, route.Tick{})
-}
-
-// plan ranks the configured routes.
-func (p *peer) plan(now time.Time) []route.Ranked {
-	return route.Rank(route.Facts{Now: now, Routes: p.conf.Routes})
 }
 
 func (r *race) tick(now time.Time) {
@@ -56,9 +51,9 @@ func (r *race) step(now time.Time, ev route.Event) {
 		case route.Cancel:
 			r.find(a.Route).quit()
 		case route.Win:
-			r.won(r.find(a.Route), r.replace)
+			r.won(now, r.find(a.Route))
 		case route.Keep:
-			r.won(r.find(a.Route), true)
+			r.won(now, r.find(a.Route))
 		case route.Done:
 			r.finish(now, a.Result)
 		}
@@ -80,36 +75,56 @@ func (r *race) find(to route.Route) *attempt {
 	return r.tries[i]
 }
 
-// won uses a carrier that has just been attached. If none was in use the link is on it already, and if the one in use is
-// in doubt the link goes over by itself when that is right (docs/wire.md, Signs of life).
-func (r *race) won(a *attempt, move bool) {
-	st := r.client.Status()
-	in := activeOf(st)
-	if move && in.Gen != a.gen && in.Gen != 0 && !in.Suspect {
-		r.p.move(r.client, a.gen, nil)
-	}
+// won has roam decide about a carrier that has just been attached. If none was in use the link is on it already, and if the one
+// in use is in doubt the link goes over by itself when that is right (docs/wire.md, Signs of life).
+func (r *race) won(now time.Time, a *attempt) {
+	r.p.tell(now, route.RaceWon{Carrier: r.p.carrierOf(a)})
 }
 
 // finish ends the race for its peer.
 func (r *race) finish(now time.Time, res *route.Result) {
 	p := r.p
 	p.race = nil
-	if r.stopped {
-		if !r.replace {
-			p.reconnect.Stopped(now)
-		}
-		return
+	if !r.stopped {
+		p.lastRace, p.lastRaceAt = res.Attempts, now
+		p.learn(now, r, res)
 	}
-	p.lastRace, p.lastRaceAt = res.Attempts, now
+	p.tell(now, route.RaceEnded{Won: res.Won, Stopped: r.stopped, Attempts: res.Attempts})
 	switch {
+	case r.stopped || res.Won:
 	case r.replace:
-		p.seek.failed(now, !res.Won)
-	case res.Won:
-		p.reconnect.Won(now)
-		p.raceWon = true
+		if p.wish != nil && r.trigger == route.ForUser {
+			p.wish.err = raceError(p.name, res.Attempts, "")
+		}
 	default:
-		p.reconnect.Failed(now)
 		p.raceFailed(now, r)
+	}
+}
+
+// learn remembers what a race has taught.
+func (p *peer) learn(now time.Time, r *race, res *route.Result) {
+	p.decided(route.ExplainEnd(now, res, r.trigger.String()))
+	facts := &p.roam.Facts
+	facts.Memory = facts.Memory.Record(now, route.Raced{Start: r.path, End: facts.Path, Attempts: res.Attempts, Known: p.conf.Routes})
+	p.d.cfg.Remember(p.id, facts.Memory)
+	p.noteKeys(now, res.Attempts)
+}
+
+// noteKeys remembers which addresses showed another key than the peer's, and which the right one.
+func (p *peer) noteKeys(now time.Time, attempts []route.Attempt) {
+	path := p.roam.Facts.Path
+	wrong := false
+	for _, a := range attempts {
+		switch a.Outcome {
+		case route.WrongPeer:
+			p.wrong.Note(now, path.NetworkOf(a.Local), a.Route.Address)
+			wrong = true
+		case route.Won, route.Kept:
+			p.wrong.Proved(path.NetworkOf(a.Local), a.Route.Address)
+		}
+	}
+	if wrong || len(p.refused) > 0 {
+		p.revet(now)
 	}
 }
 

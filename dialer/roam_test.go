@@ -26,7 +26,7 @@ func TestUseMovesTheLinkAsPlanned(t *testing.T) {
 						to, delay = lan, 5*ms
 					}
 					errs := make(chan error, 1)
-					go func() { errs <- w.d.Use(t.Context(), "devbox", to.ID()) }()
+					go func() { errs <- w.d.Use(t.Context(), "devbox", to.ID(), false) }()
 					// A tick that was sent just before on the slower way may still be on it.
 					if worst, most := stall(t, s, 20*time.Second), 5*ms+max(delay, 5*ms, r/2)+tickEvery; worst > most {
 						t.Errorf("move %d: the stream stood still for %s, the goal is %s", i, worst, most)
@@ -77,7 +77,7 @@ func TestUseUnderLoad(t *testing.T) {
 		usual := stall(t, s, time.Second)
 		for _, to := range []route.Route{tailnet, lan, tailnet} {
 			errs := make(chan error, 1)
-			go func() { errs <- w.d.Use(t.Context(), "devbox", to.ID()) }()
+			go func() { errs <- w.d.Use(t.Context(), "devbox", to.ID(), false) }()
 			worst := stall(t, s, 1500*ms)
 			if err := <-errs; err != nil {
 				t.Fatal(err)
@@ -98,19 +98,29 @@ func TestUseTellsWhyItDidNotMove(t *testing.T) {
 	in(t, delays{lan: 5 * ms, tailnet: 5 * ms}, nil, func(t *testing.T, w *world) {
 		use := func(id, want string) {
 			t.Helper()
-			if err := w.d.Use(t.Context(), "devbox", id); err == nil || !strings.Contains(err.Error(), want) {
+			if err := w.d.Use(t.Context(), "devbox", id, false); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("moving to %s: %v, want %q", id, err, want)
 			}
 		}
-		use(lan.ID(), "no connection to devbox is up")
+		if err := w.d.Use(t.Context(), "devbox", "tailnet", false); err != nil {
+			t.Errorf("pinning a class while nothing is up: %v", err)
+		}
 		s := w.open(echoTarget)
+		if w.active() != tailnet.ID() {
+			t.Errorf("on %s, though the user wants a tailnet route", w.active())
+		}
+		if err := w.d.Use(t.Context(), "devbox", lan.ID(), false); err != nil {
+			t.Errorf("moving to lan: %v", err)
+		}
+		time.Sleep(time.Minute) // until the carrier that was left is closed
+		synctest.Wait()
 		use(direct.ID(), "no route "+direct.ID())
 		_ = w.route(tailnet).Refuse(true)
 		use(tailnet.ID(), "connection refused")
 		_ = w.route(tailnet).Refuse(false)
 		w.route(tailnet).LoseLarge(2000, 2000) // the handshake passes, the proof of 4 KiB does not
 		use(tailnet.ID(), "switching to carrier")
-		if err := w.d.Use(t.Context(), "devbox", lan.ID()); err != nil {
+		if err := w.d.Use(t.Context(), "devbox", lan.ID(), false); err != nil {
 			t.Errorf("moving to the route in use: %v", err)
 		}
 		if w.active() != lan.ID() || w.attached() != 1 {
@@ -131,7 +141,7 @@ func TestStandbyThatTakesNoLargeSegmentsIsDropped(t *testing.T) {
 			t.Fatalf("%d attached", n)
 		}
 		w.route(tailnet).LoseLarge(2000, 2000)
-		if err := w.d.Use(t.Context(), "devbox", tailnet.ID()); err == nil {
+		if err := w.d.Use(t.Context(), "devbox", tailnet.ID(), false); err == nil {
 			t.Fatal("the link has moved to a route that loses what is large")
 		}
 		if n := w.attached(); n != 1 || w.active() != lan.ID() {
@@ -256,7 +266,7 @@ func TestCarrierThatTheLinkLeftServesAsStandby(t *testing.T) {
 		s := w.open(tickTarget)
 		stall(t, s, 10*time.Second)
 		w.dialled()
-		if err := w.d.Use(t.Context(), "devbox", tailnet.ID()); err != nil {
+		if err := w.d.Use(t.Context(), "devbox", tailnet.ID(), false); err != nil {
 			t.Fatal(err)
 		}
 		stall(t, s, time.Minute)
@@ -287,7 +297,7 @@ func TestStandbyTakesOverAndIsReplaced(t *testing.T) {
 			t.Errorf("on %s, %d attached", w.active(), w.attached())
 		}
 		_ = w.route(lan).Refuse(false)
-		if err := w.d.Use(t.Context(), "devbox", direct.ID()); err != nil { // it was the standby
+		if err := w.d.Use(t.Context(), "devbox", direct.ID(), false); err != nil { // it was the standby
 			t.Error(err)
 		}
 		stall(t, s, 20*time.Second)
@@ -380,7 +390,7 @@ func TestReloadWhileEverythingRuns(t *testing.T) {
 						w.d.Status()
 						w.d.SetWait(time.Minute)
 					default:
-						_ = w.d.Use(t.Context(), "devbox", lan.ID())
+						_ = w.d.Use(t.Context(), "devbox", lan.ID(), false)
 					}
 					time.Sleep(time.Duration(n) * ms)
 				}
@@ -448,7 +458,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		}, time.Second},
 		{"moving", func(w *world) {
 			w.open(tickTarget)
-			w.wg.Go(func() { _ = w.d.Use(w.t.Context(), "devbox", tailnet.ID()) })
+			w.wg.Go(func() { _ = w.d.Use(w.t.Context(), "devbox", tailnet.ID(), false) })
 			time.Sleep(25 * ms)
 		}, time.Second},
 	} {
@@ -473,7 +483,7 @@ func TestCloseEndsEverything(t *testing.T) {
 				if _, err := w.d.DialContext(t.Context(), "devbox", echoTarget); !errors.Is(err, ErrClosed) {
 					t.Errorf("dialling after Close: %v", err)
 				}
-				if err := w.d.Use(t.Context(), "devbox", lan.ID()); !errors.Is(err, ErrClosed) {
+				if err := w.d.Use(t.Context(), "devbox", lan.ID(), false); !errors.Is(err, ErrClosed) {
 					t.Errorf("moving after Close: %v", err)
 				}
 				w.d.SetPeers(nil)
@@ -502,7 +512,7 @@ func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 		}
 		w.route(lan).Hang(false)
 		echo(t, early, "x")
-		if err := w.d.Use(t.Context(), "devbox", lan.ID()); err != nil {
+		if err := w.d.Use(t.Context(), "devbox", lan.ID(), false); err != nil {
 			t.Error(err)
 		}
 		st := w.status()

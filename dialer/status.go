@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"time"
 
 	"linkproxy/dialer/route"
@@ -37,6 +38,11 @@ type PeerStatus struct {
 	Streams []link.StreamStatus
 	// RouteOf names the route of a carrier by its generation, also of those that Link.Switches speaks of.
 	RouteOf map[uint64]string
+	// Pin is what the user wants used. Ranked are the routes that may be tried, in the order of the next race, each with its reasons;
+	// Refused are those that may not.
+	Pin     route.Pin
+	Ranked  []route.Ranked
+	Refused []route.Refusal
 	// Waiting is how many apps wait for a route or for their target.
 	Waiting int
 	// Attempts are the routes of the last race, which ended at RaceEnded; zero: there was none.
@@ -66,6 +72,7 @@ func (p *peer) status(now time.Time) PeerStatus {
 	s := PeerStatus{
 		Name: p.name, ID: p.id, State: StateIdle, Routes: p.conf.Routes, Waiting: len(p.waits),
 		Attempts: p.lastRace, RaceEnded: p.lastRaceAt, RouteOf: maps.Clone(p.names),
+		Pin: p.pin, Ranked: p.roam.Ranking(now), Refused: p.refused,
 	}
 	switch {
 	case p.superseded:
@@ -87,7 +94,7 @@ func (p *peer) status(now time.Time) PeerStatus {
 		s.State = StateConnecting
 	case p.superseded:
 	default:
-		if at, why, ok := p.nextRace(now, st); ok {
+		if at, why, ok := p.roam.NextRace(now); ok {
 			s.State, s.Next, s.NextWhy = StateWaiting, at, why
 		}
 	}
@@ -136,7 +143,7 @@ func (d *Dialer) Check(ctx context.Context, peer string) ([]RouteCheck, error) {
 // checkRoute checks one route.
 func (d *Dialer) checkRoute(ctx context.Context, id identity.Fingerprint, r route.Route) RouteCheck {
 	c := RouteCheck{Attempt: route.Attempt{Route: r, Start: time.Now()}}
-	t, err := d.secure(ctx, id, r, func(s route.Stage) { c.Stage = s })
+	t, err := d.secure(ctx, id, r, func(s route.Stage, local netip.Addr) { c.Stage, c.Local = s, local })
 	if err == nil {
 		var res link.CheckResult
 		c.Handshake, c.Address = t.Handshake(), t.RemoteAddr().String()

@@ -72,7 +72,7 @@ func (p *peer) opened(now time.Time, rq request) (*link.Stream, error) {
 	w := wait{stream: s, early: rq.early}
 	if p.state != up {
 		w.since = rq.asked
-		p.reconnect.Asked(now)
+		p.tell(now, route.Asked{})
 	}
 	if p.state != up || !rq.early {
 		p.waits = append(p.waits, w)
@@ -117,7 +117,7 @@ func (p *peer) tellWaiting(now time.Time) {
 		return
 	}
 	p.waiting = waiting
-	p.budget.SetWaiting(now, waiting)
+	p.roam.Budget.SetWaiting(now, waiting)
 	if p.race != nil {
 		p.race.step(now, route.Tick{})
 	}
@@ -135,7 +135,7 @@ func (p *peer) nag(now time.Time, wake *alarm) {
 	if at := p.lastRaceAt.Add(askAgain); at.After(now) {
 		wake.add(at)
 	} else {
-		p.reconnect.Asked(now)
+		p.tell(now, route.Asked{})
 	}
 }
 

@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +18,8 @@ type carrier struct {
 	k    *core.Carrier
 	t    *Transport
 	name string
+	// local is this machine's end of the connection; invalid: it has no such address.
+	local netip.Addr
 
 	wake chan struct{} // one slot: it is the writer's turn to write
 	done chan struct{} // closed by stop
@@ -49,6 +52,9 @@ func newCarrier(l *Link, k *core.Carrier, t *Transport, name string, opening []b
 		l: l, k: k, t: t, name: name, opening: opening,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), answer: make(chan answer, 1),
 		proven: make(chan struct{}),
+	}
+	if a, err := netip.ParseAddrPort(t.LocalAddr().String()); err == nil {
+		c.local = a.Addr().Unmap()
 	}
 	k.Ctx = c
 	return c

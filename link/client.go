@@ -139,10 +139,18 @@ func (c *Client) Switch(ctx context.Context, gen uint64) error {
 	if err := c.prove(ctx, gen); err != nil {
 		return err
 	}
+	return c.switchTo(gen, true, "planned")
+}
+
+// Leave moves the link to the carrier of a generation at once, because the one in use is not to be trusted: nothing is proved, and
+// what the old one has not delivered is sent again.
+func (c *Client) Leave(gen uint64, why string) error { return c.switchTo(gen, false, why) }
+
+func (c *Client) switchTo(gen uint64, planned bool, why string) error {
 	c.mu.Lock()
 	now := c.now()
 	k := c.carrierOf(gen)
-	ok := k != nil && c.core.SwitchTo(now, k, true, "planned")
+	ok := k != nil && c.core.SwitchTo(now, k, planned, why)
 	c.unlock(now)
 	if !ok {
 		return fmt.Errorf("link: switching to carrier %d: it has ended", gen)

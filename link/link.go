@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -244,7 +245,8 @@ func (l *Link) cut() {
 // CarrierStatus is one attached or attaching carrier.
 type CarrierStatus struct {
 	core.CarrierStatus
-	Name string // the route it runs over, as given at Attach; host: the remote address
+	Name  string     // the route it runs over, as given at Attach; host: the remote address
+	Local netip.Addr // this machine's own end; invalid: it has no such address
 }
 
 // Status is a link as it is now.
@@ -262,7 +264,8 @@ func (l *Link) Status() Status {
 	st := Status{Status: l.core.Status(), ID: l.id, base: l.base}
 	ks := l.core.Carriers()
 	for i, c := range st.Status.Carriers {
-		st.Carriers = append(st.Carriers, CarrierStatus{c, ks[i].Ctx.(*carrier).name})
+		k := ks[i].Ctx.(*carrier)
+		st.Carriers = append(st.Carriers, CarrierStatus{c, k.name, k.local})
 	}
 	return st
 }

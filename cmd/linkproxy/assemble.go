@@ -291,26 +291,21 @@ func (e *unknownPeer) Error() string {
 // Reason is the class of the failure as a word.
 func (e *unknownPeer) Reason() string { return "unknown_peer" }
 
-// use moves a peer's link to a route, given as in the config, with or without its port, or as a class alone.
-func (u *up) use(ctx context.Context, peer, r string) error {
+// use pins a peer's route, given as in the config, with or without its port, or a class, or with "auto" nothing.
+func (u *up) use(ctx context.Context, peer, what string, only bool) error {
 	u.mu.Lock()
 	p, _ := u.cfg.Peer(peer)
 	u.mu.Unlock()
-	var known []string
 	for _, c := range p.Routes {
 		rt, err := route.ParseRoute(c.String(), config.DefaultPort)
 		if err != nil {
 			return err
 		}
-		if r == rt.ID() || r == c.String() || r == c.Class {
-			return u.dialer.Use(ctx, peer, rt.ID())
+		if what == c.String() {
+			what = rt.ID()
 		}
-		known = append(known, rt.ID())
 	}
-	if len(known) == 0 {
-		return u.dialer.Use(ctx, peer, r) // which knows what is wrong with the peer
-	}
-	return fmt.Errorf("%s has no route %s; it has %s", peer, r, strings.Join(known, ", "))
+	return u.dialer.Use(ctx, peer, what, only)
 }
 
 // --- reload

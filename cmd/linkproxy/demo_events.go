@@ -84,7 +84,7 @@ func (d *demo) planned(to *demoRoute) func(context.Context, demoView) error {
 	return func(ctx context.Context, _ demoView) error {
 		bounded, cancel := context.WithTimeout(ctx, showLimit)
 		defer cancel()
-		if err := d.up.control.Use(bounded, demoPeer, to.id); err != nil {
+		if err := d.up.control.Use(bounded, demoPeer, to.id, false); err != nil {
 			return fmt.Errorf("`linkproxy use %s %s`: %w", demoPeer, to.id, err)
 		}
 		return d.await(ctx, "both sides to show the planned switch", func(v demoView) bool {

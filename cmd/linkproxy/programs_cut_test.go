@@ -338,7 +338,7 @@ func (c *cutter) use(f *flight) error {
 	if f.path == c.w.far {
 		other = "lan:" + c.w.near.Addr()
 	}
-	return c.w.upStatus.Use(c.ctx, "devbox", other)
+	return c.w.upStatus.Use(c.ctx, "devbox", other, false)
 }
 
 // finish is report for a program that has ended: it must have left nothing on the link.

@@ -127,7 +127,7 @@ func (w *world) cmdUse() *cli.Command {
 			if err != nil {
 				return err
 			}
-			if err := control.NewClient(w.state, "up").Use(c.Context, a[0], a[1]); err != nil {
+			if err := control.NewClient(w.state, "up").Use(c.Context, a[0], a[1], false); err != nil {
 				return notRunning(err, "up")
 			}
 			w.print("%s is on %s now", a[0], a[1])

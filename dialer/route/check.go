@@ -45,6 +45,16 @@ func (s sweep) due(active bool) time.Time {
 	return s.last.Add(checkIdle[min(s.step, len(checkIdle)-1)])
 }
 
+// looked notes a look.
+func (s *sweep) looked(now time.Time, active bool) {
+	s.last = now
+	if active {
+		s.step = 0
+	} else {
+		s.step++
+	}
+}
+
 // checking is a Check under way.
 type checking struct {
 	began   time.Time
@@ -78,6 +88,7 @@ type upgrade struct {
 	Ranked
 	at    time.Time // when it is looked at
 	floor time.Time // when it may be moved to, if it is attached
+	plan  bool      // it is due by the schedule, whatever else
 	why   string
 }
 
@@ -100,6 +111,7 @@ func (r *Roam) upgrades(now time.Time, in *carrier) []upgrade {
 		if !active {
 			u.why = fmt.Sprintf("idle, look %d", r.sweep.step+1)
 		}
+		u.plan = !u.at.After(now)
 		if r.found[id] {
 			u.at, u.why = now, "it has become known"
 		}
@@ -151,10 +163,12 @@ func (r *Roam) lookForBetter(now time.Time) {
 	// What the next loss will need stays in the budget.
 	checks := &checking{began: now, waiting: map[string]bool{}, passed: map[string]bool{}}
 	var routes []Route
+	plan := false
 	for _, u := range due {
 		if !r.Budget.TakeSpare(now) {
 			break
 		}
+		plan = plan || u.plan
 		routes = append(routes, u.Route)
 		checks.plan = append(checks.plan, u.Ranked)
 		checks.waiting[u.Route.ID()] = true
@@ -164,11 +178,9 @@ func (r *Roam) lookForBetter(now time.Time) {
 		r.wakeAt(r.Budget.ReadySpare(now))
 		return
 	}
-	r.sweep.last = now
-	if _, active := r.activeUntil(now); active {
-		r.sweep.step = 0
-	} else {
-		r.sweep.step++
+	if plan {
+		_, active := r.activeUntil(now)
+		r.sweep.looked(now, active)
 	}
 	r.checks = checks
 	r.wakeAt(now.Add(CheckLimit))

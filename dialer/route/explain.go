@@ -91,6 +91,12 @@ func ExplainEnd(now time.Time, res *Result, why string) Decision {
 	return d
 }
 
+// ExplainAction is the record of what a Roam has decided.
+func ExplainAction(now time.Time, a RoamAction) Decision {
+	what, why, _ := strings.Cut(a.String(), "  (")
+	return Decision{At: now, What: what, Why: strings.TrimSuffix(why, ")")}
+}
+
 // explain lists what is the same for all routes.
 func (f Facts) explain() []Fact {
 	facts := []Fact{}

@@ -88,6 +88,7 @@ type Roam struct {
 	after   uint64   // what is to be switched to after that; 0: nothing
 	silent  []Ranked // routes that gave no answer to the checks of this round
 	dialing bool     // a standby is being dialled
+	fresh   bool     // facts changed that no race has seen yet
 	saving  bool     // the budget is not refilled
 
 	told     bool      // the path was told once
@@ -336,6 +337,7 @@ func (r *Roam) start(now time.Time, s StartRace) {
 		r.checks.stale = true // what still answers is heard, but decides nothing
 	}
 	if r.race.full {
+		r.fresh = false
 		r.pathDue = time.Time{}
 		for _, e := range s.Plan {
 			delete(r.found, e.Route.ID()) // it gets its chance

@@ -150,7 +150,10 @@ func (r *Roam) learnt(now time.Time, what string) {
 // refresh gives another try to all that waits for facts to change.
 func (r *Roam) refresh() {
 	r.ranked = nil
-	r.sweep.step = 0
+	r.fresh = true
+	if r.sweep.step > 0 {
+		r.sweep = sweep{last: r.now}
+	}
 	r.second, r.replace = pace{}, pace{}
 	clear(r.blocked)
 }

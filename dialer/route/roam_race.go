@@ -35,7 +35,7 @@ func (r *Roam) reach(now time.Time) {
 	if len(plan) == 0 {
 		return // until what blocks them is gone, or what the user wants alone is known
 	}
-	if r.again.Round() > 0 && r.checkRound(now, plan, why) {
+	if r.again.Round() > 0 && !r.fresh && r.checkRound(now, plan, why) {
 		return
 	}
 	trigger := r.need()
@@ -104,8 +104,8 @@ func (r *Roam) gain(in, c *carrier) (better bool, why string) {
 		return b == 0, "the user wants " + r.pin.String()
 	case from.Metered != to.Metered:
 		return from.Metered, fmt.Sprintf("bytes cost money on %s, not on %s", named(from, to, true), named(from, to, false))
-	case fresh.Why.Penalized != old.Why.Penalized:
-		return old.Why.Penalized, "the other one did not hold here lately"
+	case fresh.Why.Penalized && !old.Why.Penalized:
+		return false, fmt.Sprintf("%s did not hold here lately", c.Route)
 	case a != b:
 		return b < a, fmt.Sprintf("%s is preferred to %s", min(a, b), max(a, b))
 	case from.Name != to.Name && from.Kind.physical() && to.Kind.physical() && from.Kind != to.Kind:
@@ -215,6 +215,7 @@ func (r *Roam) raceReached(now time.Time, e RaceEnded) {
 		r.again.Captive(now)
 	case soon && onlyNoRoute(e.Attempts):
 		r.again.NoRoute(now, at)
+		r.fresh = true
 	case len(r.silent) > 0 && worthSilent(e.Attempts):
 		r.again.Stopped(now) // it goes on
 	default:

@@ -60,10 +60,11 @@ func (r *Roam) wantStandby(now time.Time, in *carrier) bool {
 		return true
 	}
 	until, ok := r.activeUntil(now)
-	if ok {
-		r.wakeAt(until)
+	if !ok || r.Facts.Path.carrying(in.Local).Metered {
+		return false
 	}
-	return ok && !r.Facts.Path.carrying(in.Local).Metered
+	r.wakeAt(until)
+	return true
 }
 
 // otherWay reports whether a route fails for other reasons than the carrier in
@@ -116,7 +117,7 @@ func (r *Roam) shed(now time.Time) {
 		case c == in || c.dropped || r.watched(c):
 		case c == keep:
 			if !c.standby {
-				c.standby = true
+				c.standby, c.released = true, false
 				r.act(KeepStandby{ID: c.ID, Route: c.Route, Why: "the best beside " + in.Route.ID()})
 			}
 		case c.Draining || c.draining:

@@ -74,6 +74,9 @@ func (d *desk) event(now time.Time, cmd string, args []string) (RoamEvent, error
 		return Found{Route: mustRoutes(args[0])[0]}, nil
 	case "unseen":
 		return Gone{Route: mustRoutes(args[0])[0]}, nil
+	case "relayed":
+		d.Facts.Relayed = map[string]bool{mustRoutes(args[0])[0].ID(): true}
+		return Tick{}, nil
 	case "woke":
 		return Woke{}, nil
 	case "restarted":

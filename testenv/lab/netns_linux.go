@@ -297,7 +297,7 @@ func (w *spaces) use(ctx context.Context, name string) error {
 	w.in = name
 	w.mu.Unlock()
 	w.wg.Go(func() {
-		if err := w.client.control().Use(ctx, peerName, w.routeOf(name)); err != nil {
+		if err := w.client.control().Use(ctx, peerName, w.routeOf(name), false); err != nil {
 			w.log.say("use " + name + ": " + err.Error())
 		}
 	})

@@ -319,7 +319,7 @@ func (w *packages) use(ctx context.Context, name string) error {
 	d := w.client.dialer
 	w.mu.Unlock()
 	w.wg.Go(func() {
-		if err := d.Use(ctx, peerName, w.routes[i].ID()); err != nil {
+		if err := d.Use(ctx, peerName, w.routes[i].ID(), false); err != nil {
 			w.log.say("use " + name + ": " + err.Error())
 		}
 	})
