@@ -157,3 +157,35 @@ func TestReport(t *testing.T) {
 		}
 	}
 }
+
+// A goal that is a share of what a baseline reached is judged once that has been played, and by nothing else.
+func TestRelate(t *testing.T) {
+	c := Check{Goal: true, Measure: Goodput, App: "load", AtLeast: true, Limit: 0.9, Base: "BBR"}
+	result := func(baseline string, bits float64) *Result {
+		f := Figure{Check: c, Event: "at", Key: "key", Values: []float64{bits}}
+		r := &Result{Scenario: &Scenario{Name: "x"}, Runner: NetNS, Baseline: baseline}
+		f.settle(r)
+		r.Figures = []Figure{f}
+		return r
+	}
+	for _, o := range []struct {
+		baseline string
+		bits     float64
+		met      bool
+		cell     string
+	}{
+		{"CUBIC", 1e6, false, "✗ 90Mbit, not compared"},
+		{"BBR", 0, false, "✗ 90Mbit, not compared"},
+		{"BBR", 99e6, true, "✓ 90Mbit, 91%"},
+		{"BBR", 101e6, false, "✗ 90Mbit, 89%"},
+	} {
+		r := result("", 90e6)
+		r.relate(result(o.baseline, o.bits))
+		if got := r.cell("key"); r.Figures[0].Met != o.met || got != o.cell {
+			t.Errorf("beside %s at %g: %q, met %v; want %q", o.baseline, o.bits, got, r.Figures[0].Met, o.cell)
+		}
+		if p := r.Problems(); len(p) > 0 {
+			t.Errorf("a goal alone fails the run: %q", p)
+		}
+	}
+}

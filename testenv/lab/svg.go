@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -121,9 +122,13 @@ func (p *panel) names([]string) {
 }
 
 func (p *panel) events(legend []string) {
-	last := map[string]float64{}
+	last, line := map[string]float64{}, map[string]float64{}
 	for _, e := range p.t.Events {
 		x := p.x(e.At)
+		if before, ok := line[e.Text]; ok && x-before < 1 {
+			continue // it would not be seen beside the one before
+		}
+		line[e.Text] = x
 		fmt.Fprintf(p.w, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#999" stroke-dasharray="2 2"/>`+"\n",
 			x, p.top+curveTop-8, x, p.top+stallTop+stallHeight)
 		if before, ok := last[e.Text]; !ok || x-before > 14 {
@@ -155,6 +160,11 @@ func (p *panel) scale() {
 	}
 }
 
+// level is where so many bits a second are drawn.
+func (p *panel) level(v float64) int {
+	return p.top + curveTop + curveHeight - int(math.Round(v/p.most*curveHeight))
+}
+
 func (p *panel) curve(s Series, colour string) {
 	pts := p.points(s)
 	if len(pts) == 0 || slices.Max(pts) == 0 {
@@ -162,8 +172,11 @@ func (p *panel) curve(s Series, colour string) {
 	}
 	fmt.Fprintf(p.w, `<polyline fill="none" stroke="%s" stroke-width="1.2" points="`, colour)
 	for i, v := range pts {
+		if i > 0 && i+1 < len(pts) && p.level(v) == p.level(pts[i-1]) && p.level(v) == p.level(pts[i+1]) {
+			continue // on a straight line
+		}
 		at := p.t.End * time.Duration(2*i+1) / time.Duration(2*len(pts))
-		fmt.Fprintf(p.w, "%.1f,%.1f ", p.x(at), float64(p.top+curveTop+curveHeight)-v/p.most*curveHeight)
+		fmt.Fprintf(p.w, "%.1f,%d ", p.x(at), p.level(v))
 	}
 	fmt.Fprint(p.w, `"/>`+"\n")
 }

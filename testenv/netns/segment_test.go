@@ -103,3 +103,15 @@ func FuzzSegment(f *testing.F) {
 		}
 	})
 }
+
+func TestIsARP(t *testing.T) {
+	frame := make([]byte, 42)
+	frame[12], frame[13] = 0x08, 0x06
+	if !isARP(frame) || isARP(frame[:13]) {
+		t.Error("a request for an address is not taken for one, or a piece of a frame is")
+	}
+	frame[13] = 0
+	if isARP(frame) {
+		t.Error("IPv4 is taken for ARP")
+	}
+}
