@@ -36,11 +36,11 @@ var ours = map[string][]string{
 	"link/core":            {"link/frame"},
 	"link":                 {"internal/sock", "link/core", "link/frame", "state/identity"},
 	"proxy":                {"internal/pipe"},
-	"dialer":               {"dialer/route", "internal/sock", "link", "state/identity"},
+	"dialer":               {"dialer/route", "discovery/netwatch", "internal/sock", "link", "state/identity"},
 	"host":                 {"internal/pipe", "internal/sock", "link", "state/identity"},
 	"cmd/linkproxy/config": {"host", "state/identity"},
 	"cmd/linkproxy": {
-		"cmd/linkproxy/config", "control", "dialer", "dialer/route", "host", "internal/pipe", "link", "proxy",
+		"cmd/linkproxy/config", "control", "dialer", "dialer/route", "discovery/netwatch", "host", "internal/pipe", "link", "proxy",
 		"state/identity", "testenv",
 	},
 }

@@ -88,7 +88,9 @@ type Dialer struct {
 	wait atomic.Int64   // Config.Wait as it is now
 	here atomic.Pointer[route.Path]
 
-	watchers watchers
+	busy        atomic.Int32  // peers with open streams
+	busyChanged chan struct{} // one slot
+	watchers    watchers
 
 	mu    sync.Mutex
 	peers map[string]*peer
@@ -118,7 +120,7 @@ func New(cfg Config) *Dialer {
 	if cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64()
 	}
-	d := &Dialer{cfg: cfg, peers: map[string]*peer{}}
+	d := &Dialer{cfg: cfg, peers: map[string]*peer{}, busyChanged: make(chan struct{}, 1)}
 	d.ctx, d.stop = context.WithCancelCause(context.Background())
 	d.here.Store(&cfg.Path)
 	d.SetWait(cfg.Wait)

@@ -57,6 +57,7 @@ type peer struct {
 	waiting    bool   // what the budget was told
 	bulk       seek   // of the carrier for bulk
 	inUse      uint64 // generation of the carrier in use, as last seen
+	busy       bool   // streams were open, as last told
 	moves      int    // planned moves and single dials under way: they own their carriers
 }
 
@@ -180,6 +181,8 @@ func (p *peer) loop() {
 // end closes the link and stops all that runs.
 func (p *peer) end() {
 	p.live.Store(nil)
+	p.tellBusy(0)
+	p.settle(p.endedBy())
 	close(p.gone)
 	if p.client == nil {
 		return
@@ -226,6 +229,7 @@ func (p *peer) tend(now time.Time) time.Time {
 	}
 	wake.add(p.roamWake)
 	p.publish(st)
+	p.tellBusy(st.Streams)
 	return wake.at
 }
 

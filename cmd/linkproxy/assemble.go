@@ -25,7 +25,8 @@ type up struct {
 	w      *world
 	log    *slog.Logger
 	since  time.Time
-	dialer *dialer.Dialer
+	way    *reach
+	dialer *dialer.Dialer // its
 	follow *follower
 
 	mu        sync.Mutex // guards the following
@@ -50,11 +51,11 @@ type endpoint struct {
 
 func (w *world) assembleUp(cfg *config.Config, key *identity.Key, p link.Process) (*up, error) {
 	u := &up{w: w, log: w.log, since: time.Now(), cfg: cfg, names: cfg.Names(), endpoints: map[string]*endpoint{}}
-	d, err := newDialer(w, cfg, key, p)
+	r, err := newReach(w, cfg, key, p)
 	if err != nil {
 		return nil, err
 	}
-	u.dialer = d
+	u.way, u.dialer = r, r.dialer
 	u.follow = &follower{w: w, log: w.log, apply: u.apply}
 	for _, l := range cfg.Listeners() {
 		if err := u.open(l.Address, u.proxyServer(cfg)); err != nil {
@@ -69,14 +70,6 @@ func (w *world) assembleUp(cfg *config.Config, key *identity.Key, p link.Process
 		}
 	}
 	return u, nil
-}
-
-func newDialer(w *world, cfg *config.Config, key *identity.Key, p link.Process) (*dialer.Dialer, error) {
-	peers, err := dialerPeers(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return dialer.New(dialer.Config{Key: key, Process: p, Peers: peers, Wait: cfg.Listen.Wait, Log: w.log}), nil
 }
 
 func dialerPeers(cfg *config.Config) ([]dialer.Peer, error) {
@@ -168,7 +161,7 @@ func (u *up) close() {
 		e.server.Close()
 		e.wg.Wait()
 	}
-	u.dialer.Close()
+	u.way.close()
 }
 
 func (u *up) listening() []string {

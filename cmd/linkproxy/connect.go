@@ -124,14 +124,14 @@ func (w *world) connectAlone(ctx context.Context, target string) (net.Conn, func
 		return nil, nil, err
 	}
 	inst := identity.Ephemeral(nil)
-	d, err := newDialer(w, cfg, key, link.Process{Instance: inst.ID, Boot: inst.Boot})
+	r, err := newReach(w, cfg, key, link.Process{Instance: inst.ID, Boot: inst.Boot})
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := d.Open(ctx, peer, at, dialer.OpenOptions{})
+	s, err := r.dialer.Open(ctx, peer, at, dialer.OpenOptions{})
 	if err != nil {
-		d.Close()
+		r.close()
 		return nil, nil, err
 	}
-	return s, func() { d.Close() }, nil
+	return s, r.close, nil
 }
