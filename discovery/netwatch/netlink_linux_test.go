@@ -279,6 +279,7 @@ func TestLinuxKinds(t *testing.T) {
 		above(eth("eth0", 11, "02:00:00:00:00:0b", "macvlan"), 2, true), eth("dummy0", 12, "02:00:00:00:00:0c", "dummy"),
 		eth("flannel.1", 13, "02:00:00:00:00:0d", "vxlan"), above(eth("loop1", 14, "02:00:00:00:00:0e", "vlan"), 15, false),
 		above(eth("loop2", 15, "02:00:00:00:00:0f", "vlan"), 14, false), above(eth("orphan", 16, "02:00:00:00:00:10", "vlan"), 99, false),
+		port(eth("ring1", 20, "02:00:00:00:00:14", "bridge"), 21), port(eth("ring2", 21, "02:00:00:00:00:15", "bridge"), 20),
 	}
 	vm := []device{
 		eth("eth0", 4, "02:fc:00:00:00:01", ""), eth("ifb0", 2, "ba:89:0f:31:5e:50", "ifb"),
@@ -301,7 +302,7 @@ func TestLinuxKinds(t *testing.T) {
 		{"server", server, map[string]kind{
 			"eno1": {Wired, false}, "eno3": {Wired, false}, "br0": {Wired, false}, "docker0": {0, true}, "bond0": {Wired, false}, "veth1": {0, true},
 			"bond0.5": {Wired, false}, "mv0": {Wired, false}, "eth0": {0, false}, "dummy0": {0, true}, "flannel.1": {0, true},
-			"loop1": {0, false}, "loop2": {0, false}, "orphan": {0, false},
+			"loop1": {0, false}, "loop2": {0, false}, "orphan": {0, false}, "ring1": {0, true}, "ring2": {0, true},
 		}},
 		{"vm", vm, map[string]kind{"eth0": {Wired, false}, "ifb0": {0, true}}},
 	} {

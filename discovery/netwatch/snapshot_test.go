@@ -310,3 +310,13 @@ func TestSleeper(t *testing.T) {
 		}
 	}
 }
+
+// A clock that was set back measures the next sleep from there.
+func TestSleepAfterSetBack(t *testing.T) {
+	var s sleeper
+	for n, c := range []struct{ asleep, want int }{{5000, 5000}, {-3600_000, 0}, {-3600_000 + 10_000, 10_000}, {-3600_000 + 10_000, 0}} {
+		if got := s.step(fixed, ms(c.asleep)); got != ms(c.want) {
+			t.Errorf("step %d: %v, want %v", n, got, ms(c.want))
+		}
+	}
+}

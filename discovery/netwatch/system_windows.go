@@ -111,7 +111,7 @@ func (s *helper) listenResume() error {
 		return err
 	}
 	s.params = &resumeParams{callback: windows.NewCallback(func(_ uintptr, kind uint32, _ uintptr) uintptr {
-		if kind == resumeSuspend || kind == resumeAutomatic {
+		if kind == resumeAutomatic {
 			s.heard.add(news{woke: true})
 		}
 		return 0

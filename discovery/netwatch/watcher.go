@@ -38,8 +38,8 @@ type Config struct {
 	// change, or where there is none the wall clock.
 	Wall func() time.Time
 
-	// Read replaces the look at this system, and then nothing of it is listened to: Changed says that there is something new. It gives
-	// the channel that is closed, or gets a value, at the next change; it is called before each look.
+	// Read replaces the look at this system, and then nothing of it is listened to: Changed gives the channel that is
+	// closed at the next change, and is called anew after each. nil: Read is called by the clock. Both are called by other goroutines.
 	Read    func() (Reading, error)
 	Changed func() <-chan struct{}
 }
@@ -87,6 +87,7 @@ type Watcher struct {
 	changes bool            // the system tells of changes
 	wakes   bool            // and of wake-ups
 	deaf    error           // why it does not
+	blind   bool            // the last look failed: it is tried again as if nothing were told
 	looked  time.Time       // when it was last read
 	hunt    []time.Duration // what is left of routerLooks
 	hunted  time.Time       // when they began
@@ -207,7 +208,7 @@ func (w *Watcher) next(now time.Time) (at time.Time, ok bool) {
 	switch {
 	case w.watchful.Load():
 		every = pollWatchful
-	case w.changes && w.wakes:
+	case w.changes && w.wakes && !w.blind:
 		every = recheck
 	}
 	if every > 0 {
@@ -238,7 +239,12 @@ func (w *Watcher) step(ctx context.Context) {
 		if !w.settle(ctx, &n) {
 			return
 		}
-	case hunting || !w.changes || now.Sub(w.looked) >= recheck:
+		now = time.Now()
+		if slept = w.sleeper.step(now, w.asleep(now)); slept > 0 { // meanwhile
+			n.woke = true
+			w.look(now, n)
+		}
+	case hunting || !w.changes || w.blind || now.Sub(w.looked) >= recheck:
 		w.look(now, n)
 	default:
 		return
@@ -275,7 +281,7 @@ func (w *Watcher) look(now time.Time, n news) {
 		w.changes, w.wakes, w.deaf = false, false, fmt.Errorf("netwatch: listening for changes of the network: %w", n.err)
 	}
 	r, err := w.sys.read()
-	if err != nil {
+	if w.blind = err != nil; w.blind {
 		err = fmt.Errorf("netwatch: reading the network: %w", err)
 		w.problem.Store(&err)
 		w.last.Store(&Snapshot{})
@@ -287,7 +293,7 @@ func (w *Watcher) look(now time.Time, n news) {
 	if !n.woke { // no telling where it woke
 		s = keepRouters(w.known, s, n.lost)
 	}
-	again := n.woke || Diff(w.known, s).Path()
+	again := n.woke || !w.known.Known || Diff(w.known, s).Path()
 	w.known = s
 	w.last.Store(&s)
 	switch {

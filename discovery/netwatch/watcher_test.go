@@ -518,6 +518,107 @@ func TestRouterIsKept(t *testing.T) {
 	})
 }
 
+// Nor is a router kept that is behind another gateway's address, or if the carrier was lost while a burst was waited for.
+func TestRouterIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{reading: at(home), wakes: true}
+		watcher := start(t, w, Config{})
+		elsewhere := routed(home, nil)
+		elsewhere.Gateways[0].Addr = netip.MustParseAddr("192.168.1.254")
+		w.set(true, elsewhere)
+		if e, _ := next(t, watcher); !slices.Equal(e.Delta.Moved, []string{"wlan0"}) {
+			t.Errorf("another gateway: %v", e.Delta)
+		}
+		w.set(true, at(home))
+		if e, _ := next(t, watcher); !slices.Equal(e.Delta.Learned, []string{"wlan0"}) {
+			t.Errorf("its router: %v", e.Delta)
+		}
+		w.set(true, routed(home, nil))
+		time.Sleep(5 * time.Millisecond)
+		w.heard.add(news{changed: true, lost: map[int]bool{3: true}})
+		if e, took := next(t, watcher); took != 10*time.Millisecond || !slices.Equal(e.Delta.Moved, []string{"wlan0"}) {
+			t.Errorf("lost within the burst: %v after %v", e.Delta, took)
+		}
+	})
+}
+
+// It may have woken anywhere: in another home with the same addresses.
+func TestRouterIsNotKeptAsleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{reading: at(home), wakes: true}
+		watcher := start(t, w, Config{})
+		w.set(false, routed(home, nil))
+		w.heard.add(news{woke: true})
+		if e, took := next(t, watcher); took != 0 || !e.Woke || !slices.Equal(e.Delta.Moved, []string{"wlan0"}) {
+			t.Errorf("after %v: %+v", took, e)
+		}
+		w.set(false, routed(home, []byte{2, 0, 0, 0, 0, 9}))
+		if e, took := next(t, watcher); took != 200*time.Millisecond || e.Woke || !slices.Equal(e.Delta.Learned, []string{"wlan0"}) {
+			t.Errorf("after %v: %+v", took, e)
+		}
+	})
+}
+
+// The machine may sleep in the middle of a burst.
+func TestSleepsWithinBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wall wallClock
+		w := &world{reading: at(home), wakes: true}
+		watcher := start(t, w, Config{Wall: wall.now})
+		w.set(true, routed(home, nil))
+		time.Sleep(time.Millisecond)
+		wall.jump(time.Hour)
+		e, took := next(t, watcher)
+		if took != 14*time.Millisecond || !e.Woke || e.Slept != time.Hour || !slices.Equal(e.Delta.Moved, []string{"wlan0"}) {
+			t.Errorf("after %v: %+v", took, e)
+		}
+		time.Sleep(time.Hour)
+		quiet(t, watcher, "it woke once")
+	})
+}
+
+// A wake-up that the owner has not taken yet is in the next event.
+func TestWakeUpIsNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wall wallClock
+		w := &world{reading: at(home), wakes: true}
+		watcher := start(t, w, Config{Wall: wall.now})
+		for range 2 {
+			wall.jump(time.Hour)
+			w.heard.add(news{})
+			time.Sleep(time.Second)
+		}
+		w.set(true, at(office))
+		time.Sleep(time.Second)
+		if e, _ := next(t, watcher); !e.Woke || e.Slept != 2*time.Hour || !e.Delta.Path() {
+			t.Errorf("told %+v", e)
+		}
+		w.set(true, at(home))
+		if e, _ := next(t, watcher); e.Woke || e.Slept != 0 {
+			t.Errorf("told again: %+v", e)
+		}
+	})
+}
+
+// A privacy address that came without a word is told when it goes: a socket may be bound to it.
+func TestPrivacyAddressGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{wakes: true}
+		with := func(list ...string) Reading {
+			return Reading{Links: []Link{{Name: "eth0", Index: 2, Kind: Wired, Running: true, Addrs: prefixes(list...)}}}
+		}
+		w.reading = with("2001:db8::5/64")
+		watcher := start(t, w, Config{})
+		w.set(true, with("2001:db8::5/64", "2001:db8::6/64"))
+		time.Sleep(time.Second)
+		quiet(t, watcher, "one more of a /64")
+		w.set(true, with("2001:db8::5/64"))
+		if e, _ := next(t, watcher); !slices.Equal(e.Delta.Gone, addrs("2001:db8::6")) {
+			t.Errorf("told %v", e.Delta)
+		}
+	})
+}
+
 // What cannot be read is unknown: no interface left because of it.
 func TestUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -531,12 +632,12 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("told %+v, problem %v", e, watcher.Problem())
 		}
 		w.set(true, at(home))
-		time.Sleep(time.Minute)
+		time.Sleep(20 * time.Second)
 		quiet(t, watcher, "still unreadable")
 		w.fail(nil)
-		w.set(true, at(office))
-		e, _ = next(t, watcher)
-		if !e.Snapshot.Known || !slices.Equal(e.Delta.Gone, addrs("192.168.1.23")) || watcher.Problem() != nil {
+		w.set(false, at(office)) // it is tried again although nothing is told
+		e, took := next(t, watcher)
+		if took != 10*time.Second+coalesce || !e.Snapshot.Known || !slices.Equal(e.Delta.Gone, addrs("192.168.1.23")) || watcher.Problem() != nil {
 			t.Errorf("told %+v, problem %v", e, watcher.Problem())
 		}
 	})

@@ -80,10 +80,10 @@ func TestWindowsTables(t *testing.T) {
 		t.Errorf("resolved %+v, want %+v", gates, want)
 	}
 	long := winNeigh(12, "192.168.1.1", macMAC, stale)
-	binary.NativeEndian.PutUint32(long[winNeighMACLen:], 33)
+	binary.NativeEndian.PutUint32(long[winNeighMACLen:], 1<<31)
 	winResolve(gates, winTable(long))
 	if !reflect.DeepEqual(gates, want) {
-		t.Error("an address of 33 bytes was taken")
+		t.Error("an address of 2 GiB was taken")
 	}
 	for name, b := range map[string][]byte{"empty": nil, "cut": table[:len(table)-1], "huge": {255, 255, 255, 255, 0, 0, 0, 0}} {
 		if _, ok := winGateways(b, func(int, bool) int { return 0 }); ok {
