@@ -102,9 +102,6 @@ func New(cfg Config) *Dialer {
 	if cfg.Pool == nil {
 		cfg.Pool = link.NewPool(0)
 	}
-	if cfg.Dial == nil {
-		cfg.Dial = systemDial()
-	}
 	if cfg.Resolve == nil {
 		cfg.Resolve = systemResolve
 	}
@@ -123,6 +120,9 @@ func New(cfg Config) *Dialer {
 	d := &Dialer{cfg: cfg, peers: map[string]*peer{}, busyChanged: make(chan struct{}, 1)}
 	d.ctx, d.stop = context.WithCancelCause(context.Background())
 	d.here.Store(&cfg.Path)
+	if d.cfg.Dial == nil {
+		d.cfg.Dial = systemDial(d.path)
+	}
 	d.SetWait(cfg.Wait)
 	d.SetPeers(cfg.Peers)
 	return d

@@ -5,16 +5,26 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"syscall"
 
+	"linkproxy/dialer/route"
 	"linkproxy/internal/sock"
 )
 
 // systemDial dials plain TCP: Multipath TCP's sockets refuse options that carriers need, and the link does its work. The
-// link's own signs of life keep a carrier from being idle for long, so the system's keep-alives are set by sock alone.
-func systemDial() func(context.Context, string, string) (net.Conn, error) {
-	d := &net.Dialer{KeepAlive: -1}
-	d.SetMultipathTCP(false)
+// link's own signs of life keep a carrier from being idle for long, so the system's keep-alives are set by sock alone. What is on a
+// cable of this machine is dialled there, though a VPN has taken its prefix over.
+func systemDial(path func() route.Path) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		d := &net.Dialer{KeepAlive: -1}
+		d.SetMultipathTCP(false)
+		if to, err := netip.ParseAddrPort(address); err == nil {
+			if over := path().OnLink(to.Addr()); over != "" {
+				d.Control = func(_, _ string, c syscall.RawConn) error {
+					return c.Control(func(fd uintptr) { sock.Bind(fd, over, to.Addr().Unmap().Is6()) })
+				}
+			}
+		}
 		conn, err := d.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
