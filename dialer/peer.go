@@ -58,6 +58,7 @@ type peer struct {
 	bulk       seek   // of the carrier for bulk
 	inUse      uint64 // generation of the carrier in use, as last seen
 	busy       bool   // streams were open, as last told
+	swapped    swap   // the last move of the link that was told
 	moves      int    // planned moves and single dials under way: they own their carriers
 }
 
@@ -219,6 +220,7 @@ func (p *peer) tend(now time.Time) time.Time {
 	}
 	var wake alarm
 	p.observe(now, st)
+	p.noteSwaps(st)
 	p.expireWaits(now, &wake)
 	p.nag(now, &wake)
 	p.tell(now, p.linkState(st))

@@ -54,7 +54,7 @@ func (p *peer) do(now time.Time, action route.RoamAction) {
 		why := fmt.Sprintf("%s: %s", start.Trigger, start.Why)
 		p.decided(route.ExplainRace(p.roam.Facts, start.Plan, p.refused, why))
 	} else {
-		p.decided(route.ExplainAction(now, action))
+		p.decided(p.explain(now, action))
 	}
 	switch a := action.(type) {
 	case route.StartRace:

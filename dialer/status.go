@@ -43,6 +43,9 @@ type PeerStatus struct {
 	Pin     route.Pin
 	Ranked  []route.Ranked
 	Refused []route.Refusal
+	// Path is where this machine is, and Here what is remembered about the peer's routes there.
+	Path route.Path
+	Here []route.NetworkMemory
 	// Waiting is how many apps wait for a route or for their target.
 	Waiting int
 	// Attempts are the routes of the last race, which ended at RaceEnded; zero: there was none.
@@ -73,6 +76,7 @@ func (p *peer) status(now time.Time) PeerStatus {
 		Name: p.name, ID: p.id, State: StateIdle, Routes: p.conf.Routes, Waiting: len(p.waits),
 		Attempts: p.lastRace, RaceEnded: p.lastRaceAt, RouteOf: maps.Clone(p.names),
 		Pin: p.pin, Ranked: p.roam.Ranking(now), Refused: p.refused,
+		Path: p.roam.Facts.Path, Here: p.roam.Facts.Memory.Here(p.roam.Facts.Path),
 	}
 	switch {
 	case p.superseded:
@@ -112,8 +116,9 @@ type RouteCheck struct {
 	Address       string        // that answered, numeric
 }
 
-// Check asks the peer for a sign of life over each of its routes, all at once and beside any link. Its error says that
-// there is no such peer.
+// Check asks the peer for a sign of life over each of its routes, all at once and beside any link, also over those that are
+// left out because another key answered there: one that shows the right key now is used again. Its error says that there is
+// no such peer.
 func (d *Dialer) Check(ctx context.Context, peer string) ([]RouteCheck, error) {
 	p, err := d.find(peer)
 	if err != nil {
@@ -137,8 +142,28 @@ func (d *Dialer) Check(ctx context.Context, peer string) ([]RouteCheck, error) {
 	for range routes {
 		<-done
 	}
+	p.send(func(now time.Time) {
+		var found []route.Attempt
+		for _, c := range list {
+			found = append(found, c.Attempt)
+		}
+		p.noteKeys(now, found)
+	})
 	return list, nil
 }
+
+// PeerStatus tells of one peer. Its error says that there is no such peer.
+func (d *Dialer) PeerStatus(ctx context.Context, peer string) (s PeerStatus, err error) {
+	p, err := d.find(peer)
+	if err != nil {
+		return s, err
+	}
+	err = p.ask(ctx, func(now time.Time) { s = p.status(now) })
+	return s, err
+}
+
+// Path is where this machine is, as last told.
+func (d *Dialer) Path() route.Path { return d.path() }
 
 // checkRoute checks one route.
 func (d *Dialer) checkRoute(ctx context.Context, id identity.Fingerprint, r route.Route) RouteCheck {
