@@ -1,11 +1,10 @@
 // Package control is how other linkproxy commands talk to a running `up` or `host`: HTTP/1.1 over a Unix socket in the state
-// folder (a named pipe on Windows), reachable by the same user only. GET /v1/status answers with JSON, POST /v1/… acts,
-// and CONNECT opens a stream to PEER:PORT, which is how `linkproxy connect` rides on the link that `up` holds.
+// folder (a named pipe on Windows), reachable by the same user only. GET /v1/status, /v1/why and /v1/check
+// answer with JSON, GET /v1/events with a line of JSON for each event, POST /v1/… acts, and CONNECT opens a stream to PEER:PORT, which is how `linkproxy connect` rides on the link that `up` holds.
 package control
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -14,13 +13,40 @@ import (
 	"time"
 )
 
-// Route is one way to a peer, with what the last race learned of it.
+// Route is one way to a peer, with what the last race learned of it and what is remembered here.
 type Route struct {
 	Route    string `json:"route"`
-	Outcome  string `json:"outcome,omitempty"`
+	Outcome  string `json:"outcome,omitempty"` // of the last race, as in docs/routes.md
 	Error    string `json:"error,omitempty"`
 	TookMS   int64  `json:"took_ms,omitempty"`
 	Attached bool   `json:"attached"`
+	// Place is where it would stand in a race now, from 1; 0: it would not be tried. State says in words how it stands.
+	Place       int       `json:"place"`
+	Demoted     bool      `json:"demoted"` // it would be tried last
+	State       string    `json:"state"`
+	Class       string    `json:"class"` // as it ranks here
+	LastSuccess time.Time `json:"last_success,omitzero"`
+	LastFailure time.Time `json:"last_failure,omitzero"` // since then
+	HandshakeUS int64     `json:"handshake_us,omitempty"`
+	Failing     bool      `json:"failing,omitempty"`
+	Penalty     *Penalty  `json:"penalty,omitempty"`
+}
+
+// Penalty is what is held against a route on this network because it did not hold.
+type Penalty struct {
+	Step      int       `json:"step"`
+	Until     time.Time `json:"until,omitzero"`
+	CoolUntil time.Time `json:"cool_until,omitzero"` // it did not attach: not upgraded to until then
+	Reasons   []string  `json:"reasons,omitempty"`
+}
+
+// Network is what one interface of this machine shows of where it is.
+type Network struct {
+	Interface string `json:"interface"`
+	Kind      string `json:"kind"`
+	Network   string `json:"network,omitempty"` // its fingerprint in words; empty: it cannot be told from others
+	Metered   bool   `json:"metered"`
+	Default   bool   `json:"default"`
 }
 
 // Carrier is one connection that serves a link.
@@ -67,17 +93,26 @@ type Link struct {
 	BytesIn  uint64    `json:"bytes_in"`
 	BytesOut uint64    `json:"bytes_out"`
 	Repeated uint64    `json:"repeated_bytes"` // sent a second time because a carrier was left or doubted
+	Moves    uint64    `json:"moves"`          // how often a carrier came into use, the first time included
+	Doubtful bool      `json:"doubtful"`       // the carrier in use does not answer at present
+	LostAt   time.Time `json:"lost_at,omitzero"`
 }
 
 // Peer is a peer of `up`, or a client of `host`.
 type Peer struct {
-	Name   string    `json:"name"`
-	ID     string    `json:"id"`
-	State  string    `json:"state"` // idle, connecting, connected, waiting
-	Error  string    `json:"error,omitempty"`
-	Next   time.Time `json:"next_try,omitzero"`
-	Routes []Route   `json:"routes,omitempty"`
-	Links  []Link    `json:"links"`
+	Name    string    `json:"name"`
+	ID      string    `json:"id"`
+	State   string    `json:"state"` // idle, connecting, connected, waiting
+	Error   string    `json:"error,omitempty"`
+	Next    time.Time `json:"next_try,omitzero"`
+	NextWhy string    `json:"next_try_why,omitempty"`
+	Waiting int       `json:"waiting_apps,omitempty"`
+	Pin     string    `json:"pin,omitempty"` // what the user wants used, "lan --only"; empty: the choice is open
+	Active  string    `json:"active_route,omitempty"`
+	Standby []string  `json:"standby_routes,omitempty"`
+	RacedAt time.Time `json:"raced_at,omitzero"`
+	Routes  []Route   `json:"routes,omitempty"` // in the order of the next race
+	Links   []Link    `json:"links"`
 }
 
 // Status is what a running process shows.
@@ -88,7 +123,10 @@ type Status struct {
 	Since   time.Time `json:"since"`
 	Listens []string  `json:"listens"`
 	Config  string    `json:"config,omitempty"` // why the newest config file is not in force
-	Peers   []Peer    `json:"peers"`
+	// Networks are where this machine is; Tailnet: it has a tailnet interface.
+	Networks []Network `json:"networks,omitempty"`
+	Tailnet  bool      `json:"tailnet,omitempty"`
+	Peers    []Peer    `json:"peers"`
 }
 
 // Server answers on a control socket. Fields left nil answer 404.
@@ -96,6 +134,12 @@ type Server struct {
 	Status func() Status
 	Use    func(ctx context.Context, peer, route string, only bool) error
 	Drop   func(link string) error
+	// Why says where a peer is and what was decided about it; Check checks each of its routes now.
+	Why   func(ctx context.Context, peer string) (Why, error)
+	Check func(ctx context.Context, peer string) ([]Checked, error)
+	// Events sends what is kept of all peers, oldest first, and with follow goes on with what comes, until ctx ends. An error of
+	// send ends it.
+	Events func(ctx context.Context, follow bool, send func(Event) error) error
 	// Connect opens a stream at once; if it has WaitOpened(ctx) error, the client is told when the target has answered.
 	Connect func(ctx context.Context, target string) (net.Conn, error)
 	// Copy moves bytes both ways between a client's connection and a stream, until both have ended.
@@ -122,17 +166,30 @@ func (e *Error) Reason() string { return e.Why }
 // headerTime bounds how long a client of the socket may take to say what it wants.
 const headerTime = 10 * time.Second
 
+// farewell bounds how long the end waits for the answers that are under way: each ends with the context, unless its client
+// does not read.
+const farewell = time.Second
+
 // Serve answers on ln until ctx ends, then returns nil once no connection is left.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{Handler: s, ReadHeaderTimeout: headerTime, BaseContext: func(net.Listener) context.Context { return ctx }}
 	srv.Protocols = new(http.Protocols)
 	srv.Protocols.SetHTTP1(true)
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
-	defer stop()
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		defer cancel()
+		if srv.Shutdown(late) != nil {
+			srv.Close()
+		}
+	})
 	err := srv.Serve(ln)
-	if ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
+	if !stop() {
+		<-ended
 		return nil
 	}
+	srv.Close()
 	return fmt.Errorf("control: serving %s: %w", ln.Addr(), err)
 }
 
@@ -142,8 +199,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect && s.Connect != nil:
 		s.serveConnect(w, r)
 	case r.Method == http.MethodGet && r.URL.Path == "/v1/status" && s.Status != nil:
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s.Status())
+		reply(w, s.Status(), nil)
+	case r.Method == http.MethodGet && r.URL.Path == "/v1/why" && s.Why != nil:
+		why, err := s.Why(r.Context(), r.URL.Query().Get("peer"))
+		reply(w, why, err)
+	case r.Method == http.MethodGet && r.URL.Path == "/v1/check" && s.Check != nil:
+		list, err := s.Check(r.Context(), r.URL.Query().Get("peer"))
+		reply(w, list, err)
+	case r.Method == http.MethodGet && r.URL.Path == "/v1/events" && s.Events != nil:
+		s.serveEvents(w, r)
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/use" && s.Use != nil:
 		answer(w, s.Use(r.Context(), r.URL.Query().Get("peer"), r.URL.Query().Get("route"), r.URL.Query().Has("only")))
 	case r.Method == http.MethodPost && r.URL.Path == "/v1/drop" && s.Drop != nil:
@@ -209,15 +273,8 @@ func (c *Client) http() *http.Client {
 // Status asks what the running process shows.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var st Status
-	resp, err := c.do(ctx, http.MethodGet, "/v1/status", nil)
-	if err != nil {
-		return st, err
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&st); err != nil {
-		return st, fmt.Errorf("control: reading the status: %w", err)
-	}
-	return st, nil
+	err := c.get(ctx, "/v1/status", nil, &st)
+	return st, err
 }
 
 // Use asks for a route or class of a peer to be preferred, and the link moved there; only: nothing else is to be used. The route

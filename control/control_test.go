@@ -245,3 +245,135 @@ func TestConnectRefused(t *testing.T) {
 		t.Error("a target with a line break was accepted")
 	}
 }
+
+func TestWhyAndCheck(t *testing.T) {
+	c := start(t, &Server{
+		Why: func(_ context.Context, peer string) (Why, error) {
+			if peer != "devbox" {
+				return Why{}, &classed{"no peer is named " + peer, "unknown_peer"}
+			}
+			return Why{Peer: peer, Now: "on lan", Decisions: []Decision{{What: "race", Facts: []Fact{{"tailnet", "no"}}}}}, nil
+		},
+		Check: func(_ context.Context, peer string) ([]Checked, error) {
+			return []Checked{{Route: peer, Works: true, RoundTripMicros: 4000}}, nil
+		},
+	})
+	why, err := c.Why(t.Context(), "devbox")
+	if err != nil || why.Now != "on lan" || len(why.Decisions) != 1 || why.Decisions[0].Facts[0].Value != "no" {
+		t.Errorf("why: %+v, %v", why, err)
+	}
+	var e *Error
+	if _, err := c.Why(t.Context(), "devbx"); !errors.As(err, &e) || e.Why != "unknown_peer" {
+		t.Errorf("why of nobody: %v", err)
+	}
+	list, err := c.Check(t.Context(), "a&b")
+	if err != nil || len(list) != 1 || list[0].Route != "a&b" || list[0].RoundTripMicros != 4000 {
+		t.Errorf("check: %+v, %v", list, err)
+	}
+}
+
+// following serves events, and hands out where they come from.
+func following(t *testing.T, ctx context.Context) (c *Client, source chan Event, left chan struct{}, ended chan error) {
+	dir, err := os.MkdirTemp("", "lp")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	ln, err := Listen(dir, "up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, left, ended = make(chan Event), make(chan struct{}), make(chan error, 1)
+	s := &Server{Events: func(ctx context.Context, follow bool, send func(Event) error) error {
+		defer close(left)
+		err := send(Event{Peer: "devbox", Decision: Decision{What: "kept"}})
+		for follow && err == nil {
+			select {
+			case e := <-source:
+				err = send(e)
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		return err
+	}}
+	go func() { ended <- s.Serve(ctx, ln) }()
+	return NewClient(dir, "up"), source, left, ended
+}
+
+func TestEventsThatAreKept(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c, _, _, ended := following(t, ctx)
+	var got []Event
+	if err := c.Events(t.Context(), false, func(e Event) error { got = append(got, e); return nil }); err != nil {
+		t.Error(err)
+	}
+	if len(got) != 1 || got[0].Peer != "devbox" || got[0].What != "kept" {
+		t.Errorf("got %+v", got)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEventsEndWithTheServer: who follows hears each event at once, and a clean end.
+func TestEventsEndWithTheServer(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c, source, left, ended := following(t, ctx)
+	heard, done := make(chan Event), make(chan error, 1)
+	go func() { done <- c.Events(t.Context(), true, func(e Event) error { heard <- e; return nil }) }()
+	if e := <-heard; e.What != "kept" {
+		t.Errorf("first came %+v", e)
+	}
+	for i := range 3 {
+		source <- Event{Peer: "devbox", Missed: i}
+		if e := <-heard; e.Missed != i {
+			t.Errorf("event %d: %+v", i, e)
+		}
+	}
+	cancel()
+	<-left
+	if err := <-done; err != nil {
+		t.Errorf("the reader ends with %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the server ends with %v", err)
+	}
+}
+
+// TestEventsEndWithTheReader: one that leaves is noticed though nothing happens.
+func TestEventsEndWithTheReader(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c, _, left, ended := following(t, ctx)
+	enough := errors.New("enough")
+	if err := c.Events(t.Context(), true, func(Event) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("got %v", err)
+	}
+	<-left
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestEventsOfAReaderThatDoesNotRead: it does not keep the server from ending.
+func TestEventsOfAReaderThatDoesNotRead(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	c, source, left, ended := following(t, ctx)
+	conn, err := c.Dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "GET /v1/events?follow HTTP/1.1\r\nHost: linkproxy\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	big := Event{Decision: Decision{What: strings.Repeat("x", 1<<20)}}
+	source <- big // is taken, and stays half written
+	cancel()
+	<-left
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
