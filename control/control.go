@@ -64,12 +64,15 @@ type Carrier struct {
 
 // Switch is one move of a link from one carrier to another.
 type Switch struct {
-	At      time.Time `json:"at"`
-	From    uint64    `json:"from"`
-	To      uint64    `json:"to"`
-	Planned bool      `json:"planned"`
-	Unseen  int       `json:"unseen_bytes"` // stream bytes not confirmed on the old carrier at that moment
-	Reason  string    `json:"reason"`
+	At   time.Time `json:"at"`
+	From uint64    `json:"from"`
+	To   uint64    `json:"to"`
+	// FromRoute and ToRoute are what is known of the routes' names.
+	FromRoute string `json:"from_route,omitempty"`
+	ToRoute   string `json:"to_route,omitempty"`
+	Planned   bool   `json:"planned"`
+	Unseen    int    `json:"unseen_bytes"` // stream bytes not confirmed on the old carrier at that moment
+	Reason    string `json:"reason"`
 }
 
 // Stream is one app connection.
@@ -261,7 +264,7 @@ type Client struct {
 }
 
 // ErrNotRunning tells that nothing answers on the socket.
-var ErrNotRunning = errors.New("control: no linkproxy is running with this state folder")
+var ErrNotRunning = errors.New("control: no linkproxy is running")
 
 func (c *Client) http() *http.Client {
 	return &http.Client{Transport: &http.Transport{

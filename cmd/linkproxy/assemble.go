@@ -209,12 +209,13 @@ func (u *up) reach(ctx context.Context, r proxy.Request) (net.Conn, error) {
 	u.mu.Unlock()
 	peer, target, direct, err := names.Resolve(r.Target)
 	if err != nil {
-		return nil, err
+		return nil, unmistyped(err, r.Target, u.peerNames())
 	}
 	if direct {
 		d := net.Dialer{Timeout: directTimeout}
 		d.SetMultipathTCP(false)
-		return d.DialContext(ctx, "tcp", target)
+		conn, err := d.DialContext(ctx, "tcp", target)
+		return conn, unmistyped(err, target, u.peerNames())
 	}
 	return u.dialer.DialContext(ctx, peer, target)
 }
@@ -278,28 +279,15 @@ func (e *unknownPeer) Error() string {
 	if len(e.known) == 0 {
 		return fmt.Sprintf("%s: no peer is paired yet: run `linkproxy pair INVITE` first", e.target)
 	}
+	name, _, _ := strings.Cut(strings.ReplaceAll(e.target, "/", ":"), ":")
+	if meant := nearest(strings.ToLower(name), e.known); meant != "" {
+		return fmt.Sprintf("no peer %s; did you mean %s? (no reach rule covers %s either)", name, meant, e.target)
+	}
 	return fmt.Sprintf("%s: no peer of that name, and no reach rule covers it; the peers are: %s", e.target, strings.Join(e.known, ", "))
 }
 
 // Reason is the class of the failure as a word.
 func (e *unknownPeer) Reason() string { return "unknown_peer" }
-
-// use pins a peer's route, given as in the config, with or without its port, or a class, or with "auto" nothing.
-func (u *up) use(ctx context.Context, peer, what string, only bool) error {
-	u.mu.Lock()
-	p, _ := u.cfg.Peer(peer)
-	u.mu.Unlock()
-	for _, c := range p.Routes {
-		rt, err := route.ParseRoute(c.String(), config.DefaultPort)
-		if err != nil {
-			return err
-		}
-		if what == c.String() {
-			what = rt.ID()
-		}
-	}
-	return u.dialer.Use(ctx, peer, what, only)
-}
 
 // --- reload
 
@@ -416,8 +404,9 @@ func (u *up) applyForwards(ch config.Change) error {
 
 func (u *up) status() control.Status {
 	st := control.Status{Role: "up", Version: version, PID: os.Getpid(), Since: u.since, Listens: u.listening(), Config: u.follow.problem()}
+	st.Networks, st.Tailnet = networks(u.dialer.Path())
 	for _, p := range u.dialer.Status() {
-		st.Peers = append(st.Peers, peerStatus(p))
+		st.Peers = append(st.Peers, peerStatus(p, time.Now()))
 	}
 	return st
 }

@@ -63,7 +63,7 @@ func (w *world) cmdHost() *cli.Command {
 						return err
 					}
 					if err := control.NewClient(w.state, "host").Drop(c.Context, a[0]); err != nil {
-						return notRunning(err, "host")
+						return w.notRunning(err, "host")
 					}
 					w.print("dropped %s", a[0])
 					return nil

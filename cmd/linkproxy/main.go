@@ -39,6 +39,7 @@ type world struct {
 	in       *os.File
 	out, err *os.File
 	config   string // the config file
+	named    bool   // by the user, who expects it to be there
 	state    string // the state folder
 	log      *slog.Logger
 	verbose  bool
@@ -60,7 +61,7 @@ func run(args []string, in, out, errw *os.File) int {
 		HideHelpCommand: true, HideVersion: true,
 		DisableSliceFlagSeparator: true,
 		Suggest:                   true,
-		Flags:                     globalFlags(w),
+		Flags:                     append(globalFlags(w), &cli.BoolFlag{Name: "version", Usage: "print the version"}),
 		Before:                    w.settle,
 		OnUsageError:              usageError,
 		ExitErrHandler:            func(*cli.Context, error) {},
@@ -69,17 +70,21 @@ func run(args []string, in, out, errw *os.File) int {
 			if c.NArg() > 0 {
 				return &usage{fmt.Sprintf("there is no command %q; see linkproxy --help", c.Args().First())}
 			}
+			if c.Bool("version") {
+				w.print("linkproxy %s", version)
+				return nil
+			}
 			return cli.ShowAppHelp(c)
 		},
 		Commands: []*cli.Command{
-			w.cmdDemo(), w.cmdHost(), w.cmdPair(), w.cmdUp(), w.cmdConnect(), w.cmdPeers(), w.cmdStatus(), w.cmdUse(),
-			w.cmdConfig(), w.cmdVersion(),
+			w.cmdDemo(), w.cmdHost(), w.cmdPair(), w.cmdUp(), w.cmdConnect(), w.cmdPeers(), w.cmdStatus(),
+			w.cmdWhy(), w.cmdCheck(), w.cmdUse(), w.cmdEvents(), w.cmdConfig(), w.cmdVersion(),
 		},
 	}
 	for _, c := range app.Commands {
 		prepare(w, c)
 	}
-	return w.exit(app.RunContext(ctx, args))
+	return w.exit(app.RunContext(ctx, flagsFirst(args, app.Commands, "why", "check", "use")))
 }
 
 // usage is an error of how a command was called.
@@ -147,6 +152,7 @@ func (w *world) settle(c *cli.Context) error {
 	}
 	w.log = newLog(w.err, level)
 	w.config, w.state = str("config"), str("state")
+	w.named = w.config != ""
 	if w.config == "" {
 		dir, err := os.UserConfigDir()
 		if err != nil {

@@ -55,7 +55,7 @@ func (w *world) pair(c *cli.Context) error {
 	if err := config.CheckPeerName(name); err != nil {
 		return fmt.Errorf("%w; choose one with --name", err)
 	}
-	if _, err := w.loadConfig(); err != nil {
+	if _, err := w.loadOrBegin(); err != nil {
 		return err // before the invite is used up
 	}
 	key, err := identity.LoadOrCreateKey(w.state)
@@ -96,7 +96,7 @@ func (w *world) pair(c *cli.Context) error {
 
 // nameOf is what the config calls the peer with a key; empty: it has none.
 func (w *world) nameOf(id identity.Fingerprint) string {
-	cfg, err := w.loadConfig()
+	cfg, err := w.loadOrBegin()
 	if err != nil {
 		return ""
 	}

@@ -57,6 +57,9 @@ func (w *world) printJSON(v any) error {
 	return e.Encode(v)
 }
 
+// printLine writes a result for programs that read line by line.
+func (w *world) printLine(v any) error { return json.NewEncoder(w.out).Encode(v) }
+
 func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
 func coloured(f *os.File) bool {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +56,7 @@ import (
 //	open NAME ADDR                   connect to ADDR and have bytes echoed
 //	reaches ADDR VAR                 a connection to ADDR leads to that server
 //	proxy ADDR                       ADDR speaks SOCKS5
+//	fetch STATUS PROXY URL           get URL through an HTTP proxy, which must answer with this status; its text is stdout
 //	alive NAME, dead NAME            the connection still echoes; it has been reset
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -196,6 +199,7 @@ func addTargets(add func(string, int, scriptFunc)) {
 		}
 		m.conns["reaches"].Close()
 	})
+	add("fetch", 3, func(ts *testscript.TestScript, _ *machines, args []string) { fetch(ts, args[0], args[1], args[2]) })
 	add("proxy", 1, func(ts *testscript.TestScript, _ *machines, args []string) {
 		c, err := net.DialTimeout("tcp", args[0], scriptStep)
 		ts.Check(err)
@@ -210,6 +214,25 @@ func addTargets(add func(string, int, scriptFunc)) {
 			ts.Fatalf("%s answers %v", args[0], answer)
 		}
 	})
+}
+
+// fetch gets a URL through an HTTP proxy.
+func fetch(ts *testscript.TestScript, status, proxy, target string) {
+	client := &http.Client{
+		Timeout: scriptStep,
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			Proxy:             http.ProxyURL(&url.URL{Scheme: "http", Host: proxy}),
+		},
+	}
+	resp, err := client.Get(target)
+	ts.Check(err)
+	defer resp.Body.Close()
+	_, err = io.Copy(ts.Stdout(), resp.Body)
+	ts.Check(err)
+	if got := strconv.Itoa(resp.StatusCode); got != status {
+		ts.Fatalf("%s through %s: status %s, want %s", target, proxy, got, status)
+	}
 }
 
 // machines is the world of one script.
@@ -329,7 +352,7 @@ func (m *machines) start(ts *testscript.TestScript, side string) {
 // begin runs linkproxy beside the script.
 func (m *machines) begin(ts *testscript.TestScript, name, side string, args []string) {
 	r := &running{cmd: m.command(context.Background(), side, args...), said: &logged{}, gone: make(chan error, 1)}
-	r.cmd.Stderr = r.said
+	r.cmd.Stdout, r.cmd.Stderr = r.said, r.said
 	ts.Check(r.cmd.Start())
 	go func() { r.gone <- r.cmd.Wait() }()
 	m.running[name] = r

@@ -57,10 +57,10 @@ func (w *world) watchStatus(ctx context.Context, asJSON bool) error {
 	}
 }
 
-// notRunning adds to an error of the control socket how to start what was asked.
-func notRunning(err error, role string) error {
+// notRunning says of an error of the control socket which folder was looked in and how to start what was asked.
+func (w *world) notRunning(err error, role string) error {
 	if errors.Is(err, control.ErrNotRunning) {
-		return fmt.Errorf("%w; start it with `linkproxy %s`", err, role)
+		return fmt.Errorf("%w with the state folder %s; start it with `linkproxy %s`, or name the folder it runs with by --state", err, w.state, role)
 	}
 	return err
 }
@@ -68,7 +68,7 @@ func notRunning(err error, role string) error {
 func (w *world) showStatus(ctx context.Context, role string, asJSON bool) error {
 	st, err := control.NewClient(w.state, role).Status(ctx)
 	if err != nil {
-		return notRunning(err, role)
+		return w.notRunning(err, role)
 	}
 	if asJSON {
 		return w.printJSON(st)
@@ -87,28 +87,62 @@ func statusText(st control.Status, now time.Time) string {
 	if st.Config != "" {
 		fmt.Fprintf(&b, "the newest config is not in force:\n  %s\n", strings.ReplaceAll(st.Config, "\n", "\n  "))
 	}
+	networkText(&b, st)
 	for _, p := range st.Peers {
-		state := p.State
-		if state == string(dialer.StateIdle) && p.Error == "" {
-			state = "idle: it is reached once an app asks"
-		}
-		fmt.Fprintf(&b, "\n%s  %s\n", p.Name, state)
-		if p.Error != "" {
-			fmt.Fprintf(&b, "  %s\n", strings.ReplaceAll(p.Error, "\n", "\n  "))
-		}
-		if !p.Next.IsZero() && p.Next.After(now) {
-			fmt.Fprintf(&b, "  next try in %s\n", ago(p.Next.Sub(now)+time.Second))
-		}
-		for _, l := range p.Links {
-			linkText(&b, l, now)
-		}
-		for _, r := range p.Routes {
-			if !r.Attached && r.Outcome != "" {
-				fmt.Fprintf(&b, "  route %-34s %s %s\n", r.Route, r.Outcome, r.Error)
-			}
-		}
+		peerText(&b, p, now)
 	}
 	return b.String()
+}
+
+// networkText tells where this machine is.
+func networkText(b *strings.Builder, st control.Status) {
+	var known []string
+	for _, n := range st.Networks {
+		if n.Network == "" {
+			continue
+		}
+		text := n.Network + " (" + n.Interface
+		if n.Metered {
+			text += ", metered"
+		}
+		known = append(known, text+")")
+	}
+	if st.Tailnet {
+		known = append(known, "a tailnet")
+	}
+	if len(known) > 0 {
+		fmt.Fprintf(b, "  this machine is on %s\n", strings.Join(known, ", "))
+	}
+}
+
+func peerText(b *strings.Builder, p control.Peer, now time.Time) {
+	state := p.State
+	if state == string(dialer.StateIdle) && p.Error == "" {
+		state = "idle: it is reached once an app asks"
+	}
+	fmt.Fprintf(b, "\n%s  %s\n", p.Name, state)
+	if p.Pin != "" {
+		fmt.Fprintf(b, "  pinned: %s, until `linkproxy use %s auto` or a restart of `up`\n", p.Pin, p.Name)
+	}
+	if p.Error != "" {
+		fmt.Fprintf(b, "  %s\n", strings.ReplaceAll(p.Error, "\n", "\n  "))
+	}
+	if !p.Next.IsZero() && p.Next.After(now) {
+		fmt.Fprintf(b, "  next try in %s\n", ago(p.Next.Sub(now)+time.Second))
+	}
+	for _, l := range p.Links {
+		linkText(b, l, now)
+	}
+	others := 0
+	for _, r := range p.Routes {
+		if r.Attached {
+			continue
+		}
+		if others++; others == 1 {
+			b.WriteString(map[bool]string{true: "  other routes, in the order of trying:\n", false: "  routes, in the order of trying:\n"}[p.Active != ""])
+		}
+		fmt.Fprintf(b, "    %-34s %s\n", r.Route, r.State)
+	}
 }
 
 // words are a carrier's states for people.
@@ -145,26 +179,34 @@ func linkText(b *strings.Builder, l control.Link, now time.Time) {
 		if s.From == 0 {
 			continue // the first one, or one after an outage: no change
 		}
-		how := "because it had to: " + s.Reason
+		way := ""
+		if s.FromRoute != "" && s.ToRoute != "" {
+			way = fmt.Sprintf(" from %s to %s", s.FromRoute, s.ToRoute)
+		}
+		how := "because it had to: " + plainly(s.Reason)
 		if s.Planned {
 			how = "as planned"
 		}
-		fmt.Fprintf(b, "    changed its route %s ago, %s\n", ago(now.Sub(s.At)), how)
+		fmt.Fprintf(b, "    moved%s %s ago, %s\n", way, ago(now.Sub(s.At)), how)
 	}
 }
 
 // --- from the packages' own types
 
-func linkStatus(s link.Status, streams []link.StreamStatus, since time.Time) control.Link {
+// linkStatus is a link with the names of its carriers' routes by generation, also of those that are gone.
+func linkStatus(s link.Status, streams []link.StreamStatus, since time.Time, routeOf map[uint64]string) control.Link {
 	l := control.Link{
 		ID: s.ID.String(), State: "connected", Since: since, BytesIn: s.Counts.BytesIn, BytesOut: s.Counts.BytesOut,
-		Repeated: s.Counts.Repeated, Carriers: []control.Carrier{}, Streams: []control.Stream{}, Switches: []control.Switch{},
+		Repeated: s.Counts.Repeated, Moves: s.Epoch, Doubtful: s.Doubtful, Carriers: []control.Carrier{}, Streams: []control.Stream{}, Switches: []control.Switch{},
 	}
 	switch {
 	case s.Err != nil:
 		l.State = "ended"
 	case s.Lost:
 		l.State = "waiting"
+		if s.LostAt > 0 {
+			l.LostAt = s.At(s.LostAt)
+		}
 	}
 	for _, c := range s.Carriers {
 		l.Carriers = append(l.Carriers, control.Carrier{
@@ -179,10 +221,19 @@ func linkStatus(s link.Status, streams []link.StreamStatus, since time.Time) con
 	}
 	for _, w := range s.Switches {
 		l.Switches = append(l.Switches, control.Switch{
-			At: s.At(w.At), From: w.From, To: w.To, Planned: w.Planned, Unseen: w.UnseenFrom, Reason: w.Reason,
+			At: s.At(w.At), From: w.From, To: w.To, FromRoute: routeOf[w.From], ToRoute: routeOf[w.To], Planned: w.Planned, Unseen: w.UnseenFrom, Reason: w.Reason,
 		})
 	}
 	return l
+}
+
+// namesOf are the names of the carriers that are there.
+func namesOf(s link.Status) map[uint64]string {
+	names := map[uint64]string{}
+	for _, c := range s.Carriers {
+		names[c.Gen] = c.Name
+	}
+	return names
 }
 
 func carrierState(c link.CarrierStatus) string {
@@ -199,32 +250,6 @@ func carrierState(c link.CarrierStatus) string {
 	return "standby"
 }
 
-func peerStatus(p dialer.PeerStatus) control.Peer {
-	cp := control.Peer{Name: p.Name, ID: p.ID.String(), State: p.State.String(), Next: p.Next, Links: []control.Link{}}
-	if p.Err != nil {
-		cp.Error = said(p.Err)
-	}
-	for _, a := range p.Attempts {
-		r := control.Route{Route: a.Route.ID(), Outcome: a.Outcome.String(), TookMS: a.Duration.Milliseconds()}
-		if a.Err != nil {
-			r.Error = said(a.Err)
-		}
-		if p.Link != nil {
-			for _, c := range p.Link.Carriers {
-				r.Attached = r.Attached || c.Attached && c.Name == r.Route
-			}
-		}
-		cp.Routes = append(cp.Routes, r)
-	}
-	if p.Link != nil && p.Link.Doubtful && !p.Link.HasOther {
-		cp.State = "no answer at present; streams are held"
-	}
-	if p.Link != nil {
-		cp.Links = append(cp.Links, linkStatus(*p.Link, p.Streams, p.Since))
-	}
-	return cp
-}
-
 func (r *hostRun) status() control.Status {
 	r.mu.Lock()
 	st := control.Status{Role: "host", Version: version, PID: os.Getpid(), Since: r.since, Listens: []string{r.ln.Addr().String()}}
@@ -239,7 +264,7 @@ func (r *hostRun) status() control.Status {
 			peers[id] = i
 			st.Peers = append(st.Peers, control.Peer{Name: l.Name, ID: id, State: "connected", Links: []control.Link{}})
 		}
-		st.Peers[i].Links = append(st.Peers[i].Links, linkStatus(l.Status, l.Streams, l.Since))
+		st.Peers[i].Links = append(st.Peers[i].Links, linkStatus(l.Status, l.Streams, l.Since, namesOf(l.Status)))
 	}
 	return st
 }

@@ -34,13 +34,30 @@ func (w *world) cmdUp() *cli.Command {
 	}
 }
 
-// loadConfig reads the config; a missing file is an empty config.
+// loadConfig reads the config; a missing file is an empty config, unless the user has named it.
 func (w *world) loadConfig() (*config.Config, error) {
+	cfg, err := config.Load(w.config)
+	if errors.Is(err, os.ErrNotExist) {
+		if w.named {
+			return nil, w.noSuchConfig()
+		}
+		return config.Parse(w.config, nil)
+	}
+	return cfg, err
+}
+
+// loadOrBegin is loadConfig for who is about to write the file.
+func (w *world) loadOrBegin() (*config.Config, error) {
 	cfg, err := config.Load(w.config)
 	if errors.Is(err, os.ErrNotExist) {
 		return config.Parse(w.config, nil)
 	}
 	return cfg, err
+}
+
+// noSuchConfig tells that the file that was named is not there: to go on without it would be to serve something else.
+func (w *world) noSuchConfig() error {
+	return fmt.Errorf("there is no config file %s; write one (linkproxy config --help has an example), or leave out --config", w.config)
 }
 
 func (w *world) runUp(ctx context.Context) error {
@@ -86,6 +103,9 @@ func (w *world) runUp(ctx context.Context) error {
 	srv := &control.Server{
 		Status:  u.status,
 		Use:     u.use,
+		Why:     u.why,
+		Check:   u.check,
+		Events:  u.events,
 		Connect: u.connect,
 		Copy:    func(client, stream net.Conn) { pipe.Copy(client, stream) },
 	}
@@ -111,29 +131,6 @@ func (w *world) instance(role string) (*identity.Instance, error) {
 	}
 	w.log.Warn("the state folder cannot be written: what an earlier run left open elsewhere ends only by time", "cause", err)
 	return identity.Ephemeral(nil), nil
-}
-
-func (w *world) cmdUse() *cli.Command {
-	return &cli.Command{
-		Name:      "use",
-		Usage:     "move a peer's link to one of its routes now",
-		ArgsUsage: "PEER ROUTE|CLASS",
-		Description: "Moves the live link of PEER to one of its routes in the config, or to the first of a class (lan, tailnet, direct).\n" +
-			"The old one is left once the new one works: apps notice nothing.\n\n" +
-			"   linkproxy use devbox tailnet:100.64.0.7:8639\n" +
-			"   linkproxy use devbox lan",
-		Action: func(c *cli.Context) error {
-			a, err := args(c, 2, 2, "use PEER ROUTE, or use PEER CLASS")
-			if err != nil {
-				return err
-			}
-			if err := control.NewClient(w.state, "up").Use(c.Context, a[0], a[1], false); err != nil {
-				return notRunning(err, "up")
-			}
-			w.print("%s is on %s now", a[0], a[1])
-			return nil
-		},
-	}
 }
 
 func (w *world) cmdVersion() *cli.Command {
@@ -166,6 +163,9 @@ func (w *world) cmdConfig() *cli.Command {
 				Name: "check", Usage: "read the config file and name every mistake",
 				Action: func(*cli.Context) error {
 					cfg, err := config.Load(w.config)
+					if errors.Is(err, os.ErrNotExist) && w.named {
+						return w.noSuchConfig()
+					}
 					if errors.Is(err, os.ErrNotExist) {
 						w.print("%s: no config file yet: the defaults are in force", w.config)
 						return nil
