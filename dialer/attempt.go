@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -20,7 +21,8 @@ type attempt struct {
 	// on takes what happens: Reached, and then Attached or Ended once.
 	on func(now time.Time, ev route.Event)
 
-	gen    uint64 // of its carrier, once attached
+	gen    uint64   // of its carrier, once attached
+	conn   net.Conn // its socket, once open; only to a peer without an agent
 	record route.Attempt
 }
 
@@ -118,6 +120,9 @@ func (a *attempt) quit() {
 	a.cancel(errNotNeeded)
 	if a.gen != 0 {
 		a.client.Drop(a.gen)
+	}
+	if a.conn != nil {
+		a.conn.Close()
 	}
 }
 

@@ -43,9 +43,9 @@ type Config struct {
 	// Resolve finds the addresses of a name. Nil: the system's resolver.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
 	// Recall returns what was learned about a peer's routes before; nil: nothing was. Remember is told what is known from now on. It
-	// must not wait; it may be nil.
-	Recall   func(identity.Fingerprint) route.Memory
-	Remember func(identity.Fingerprint, route.Memory)
+	// must not wait; it may be nil. Key is the peer's fingerprint as text, or "plain:" and the name of one without an agent.
+	Recall   func(key string) route.Memory
+	Remember func(key string, m route.Memory)
 	// Path is where this machine is; SetPath changes it. The zero Path is unknown.
 	Path route.Path
 	// Log may be nil.
@@ -66,7 +66,9 @@ const (
 
 // Peer is a machine that can be dialled.
 type Peer struct {
-	Name    string
+	Name string
+	// ID is the peer's key. Zero: it has no agent, so its routes have no ports (route.ParsePlain), each connection is one of its own
+	// to a port of the peer itself, and Standby and Hold mean nothing.
 	ID      identity.Fingerprint
 	Routes  []route.Route
 	Standby Standby
@@ -106,10 +108,10 @@ func New(cfg Config) *Dialer {
 		cfg.Resolve = systemResolve
 	}
 	if cfg.Recall == nil {
-		cfg.Recall = func(identity.Fingerprint) route.Memory { return route.Memory{} }
+		cfg.Recall = func(string) route.Memory { return route.Memory{} }
 	}
 	if cfg.Remember == nil {
-		cfg.Remember = func(identity.Fingerprint, route.Memory) {}
+		cfg.Remember = func(string, route.Memory) {}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -233,8 +235,12 @@ func (d *Dialer) all() []*peer {
 
 // DialContext opens target, host:port as the peer sees it, and returns a *link.Stream once the peer has reached it. While
 // no route works it waits, at most Config.Wait. ctx bounds the call, not the stream. Errors: *Error for what concerns the
-// way to the peer; a *link.RefusedError inside for what concerns the target.
+// way to the peer; a *link.RefusedError inside for what concerns the target. To a peer without an agent the connection is a socket,
+// the target's host is the peer itself (its name, a loopback address or one of its routes), and a refusal is an *Error.
 func (d *Dialer) DialContext(ctx context.Context, peer, target string) (net.Conn, error) {
+	if p, err := d.find(peer); err == nil && p.plain != nil {
+		return p.dialPlain(ctx, target)
+	}
 	s, err := d.Dial(ctx, peer, target, OpenOptions{})
 	if err != nil {
 		return nil, err // not a nil *link.Stream in a net.Conn
@@ -250,7 +256,20 @@ type OpenOptions struct {
 	Bulk bool
 }
 
-// Dial is DialContext with options.
+// OpenContext is Open, for any peer; to one without an agent nothing can be sent before there is a connection, so there it is
+// DialContext.
+func (d *Dialer) OpenContext(ctx context.Context, peer, target string, o OpenOptions) (net.Conn, error) {
+	if p, err := d.find(peer); err == nil && p.plain != nil {
+		return p.dialPlain(ctx, target)
+	}
+	s, err := d.Open(ctx, peer, target, o)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Dial is DialContext with options, to a peer with an agent.
 func (d *Dialer) Dial(ctx context.Context, peer, target string, o OpenOptions) (*link.Stream, error) {
 	asked := time.Now()
 	for again := false; ; again = true {
@@ -286,9 +305,9 @@ func mayMove(err error) bool {
 	return errors.Is(err, link.ErrUnknown) || errors.As(err, &end) && end.Code == link.CodeShutdown
 }
 
-// Open is the early form, for apps that are not told whether their target answered: it returns at once, whether or not a
-// route works, and what is written rides along with the opening. If no route works for Config.Wait, the stream fails with
-// an *Error.
+// Open is the early form, to a peer with an agent, for apps that are not told whether their target answered: it returns at once,
+// whether or not a route works, and what is written rides along with the opening. If no route works for Config.Wait, the stream
+// fails with an *Error.
 func (d *Dialer) Open(ctx context.Context, peer, target string, o OpenOptions) (*link.Stream, error) {
 	p, err := d.find(peer)
 	if err != nil {

@@ -20,6 +20,8 @@ const (
 	reasonBlocked     = "blocked"
 	reasonLost        = "lost"
 	reasonSuperseded  = "superseded"
+	reasonRefused     = "refused"
+	reasonNotAllowed  = "not_allowed"
 )
 
 // Error tells why a peer could not be reached, or why a stream to it ended.

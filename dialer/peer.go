@@ -32,6 +32,9 @@ type peer struct {
 	nudge chan struct{}            // one slot: the loop is to look at its peer
 	wg    sync.WaitGroup           // attempts, moves, and links that are ending
 
+	jitter func() float64
+	plain  *plain // nil: the peer has an agent
+
 	// What follows is the loop's own.
 	conf       Peer
 	client     *link.Client // nil: none
@@ -86,12 +89,24 @@ func newPeer(d *Dialer, conf Peer) *peer {
 	p.known = map[string]route.Route{}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(conf.Name)) // never fails
+	p.jitter = rand.New(rand.NewPCG(d.cfg.Seed, h.Sum64())).Float64
+	if conf.ID.IsZero() {
+		p.plain = &plain{p: p, services: map[string]*service{}, conns: map[*plainConn]bool{}, asked: checkPort}
+	}
 	p.roam = route.NewRoam(route.RoamConfig{
-		Facts:   route.Facts{Memory: d.cfg.Recall(conf.ID), Path: d.path()},
-		Standby: conf.Standby.roam(), Rand: rand.New(rand.NewPCG(d.cfg.Seed, h.Sum64())).Float64,
+		Facts:   route.Facts{Memory: d.cfg.Recall(p.key()), Path: d.path()},
+		Standby: conf.Standby.roam(), Rand: p.jitter,
 	})
 	p.roam.Facts.Routes = p.vet(time.Now())
 	return p
+}
+
+// key is what is learned about the peer is remembered by.
+func (p *peer) key() string {
+	if p.plain != nil {
+		return "plain:" + p.name
+	}
+	return p.id.String()
 }
 
 // send hands f to the loop; false: the loop is gone.
@@ -135,11 +150,14 @@ func (p *peer) reload(now time.Time) {
 	p.bulk.reset()
 	p.wrong.Clear()
 	p.tell(now, route.RoutesChanged{Routes: p.vet(now), Standby: conf.Standby.roam(), What: "the config", ByHand: true})
+	if p.plain != nil {
+		p.plain.changed(now, "the config")
+	}
 }
 
 // vet says which routes may be tried.
 func (p *peer) vet(now time.Time) []route.Route {
-	v := route.Vetting{Now: now, Path: p.roam.Facts.Path, Pinned: true, Wrong: p.wrong}
+	v := route.Vetting{Now: now, Path: p.roam.Facts.Path, Pinned: p.plain == nil, Wrong: p.wrong}
 	list, refused := v.Vet(p.conf.Routes)
 	p.refused = refused
 	return list
@@ -184,6 +202,9 @@ func (p *peer) end() {
 	p.live.Store(nil)
 	p.tellBusy(0)
 	p.settle(p.endedBy())
+	if p.plain != nil {
+		p.plain.end(p.endedBy())
+	}
 	close(p.gone)
 	if p.client == nil {
 		return
@@ -208,6 +229,10 @@ func (a *alarm) add(t time.Time) {
 // tend brings the peer up to now, whatever has happened: it looks at levels, not at edges. It returns when to look again;
 // zero: when something happens.
 func (p *peer) tend(now time.Time) time.Time {
+	if p.plain != nil {
+		p.grant(link.Status{})
+		return p.plain.tend(now)
+	}
 	if p.race != nil {
 		p.race.tick(now)
 	}

@@ -106,7 +106,7 @@ func (p *peer) learn(now time.Time, r *race, res *route.Result) {
 	p.decided(route.ExplainEnd(now, res, r.trigger.String()))
 	facts := &p.roam.Facts
 	facts.Memory = facts.Memory.Record(now, route.Raced{Start: r.path, End: facts.Path, Attempts: res.Attempts, Known: p.conf.Routes})
-	p.d.cfg.Remember(p.id, facts.Memory)
+	p.d.cfg.Remember(p.key(), facts.Memory)
 	p.noteKeys(now, res.Attempts)
 }
 

@@ -81,7 +81,7 @@ func (p *peer) do(now time.Time, action route.RoamAction) {
 	case route.Drop:
 		p.client.Drop(a.ID)
 	case route.Remember:
-		p.d.cfg.Remember(p.id, p.roam.Facts.Memory)
+		p.d.cfg.Remember(p.key(), p.roam.Facts.Memory)
 	}
 }
 
@@ -132,6 +132,9 @@ func (p *peer) carrierOf(a *attempt) route.Carrier {
 func (p *peer) pathChanged(now time.Time, path route.Path) {
 	p.tell(now, route.PathChanged{Path: path})
 	p.revet(now)
+	if p.plain != nil {
+		p.plain.moved(now, path)
+	}
 	if p.race == nil {
 		return
 	}
@@ -271,6 +274,9 @@ func (p *peer) use(now time.Time, what string, only bool, done func(error)) {
 	p.settle(errOtherWish)
 	p.pin, p.wish = pin, &wish{pin: pin, done: done}
 	p.tell(now, route.Pinned{Pin: pin})
+	if p.plain != nil {
+		p.plain.changed(now, "what the user wants")
+	}
 }
 
 func (p *peer) noSuchRoute(what string, only bool) error {

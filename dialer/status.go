@@ -29,9 +29,12 @@ const (
 // PeerStatus is a peer as it is now.
 type PeerStatus struct {
 	Name   string
-	ID     identity.Fingerprint
+	ID     identity.Fingerprint // zero: Plain
 	State  State
 	Routes []route.Route // as configured
+	// Plain: there is no agent, and never a link. Conns are its open connections; none of them can move.
+	Plain bool
+	Conns []PlainStatus
 	// Link is nil while there is none; the name of a carrier is its route's ID. The link is one since Since.
 	Link    *link.Status
 	Since   time.Time
@@ -82,9 +85,12 @@ func (p *peer) status(now time.Time) PeerStatus {
 	case p.superseded:
 		s.Err = supersededError(p.name)
 	case p.state != up && p.lastFailed():
-		s.Err = raceError(p.name, p.lastRace, "")
+		s.Err = p.raceError(p.lastRace, "")
 	case p.client == nil && p.lastEnd != nil:
 		s.Err = endError(p.name, p.lastEnd)
+	}
+	if p.plain != nil {
+		p.plain.status(now, &s)
 	}
 	if p.client == nil {
 		return s
@@ -114,18 +120,26 @@ type RouteCheck struct {
 	Handshake     time.Duration // TCP is open: until both keys were proved
 	RoundTrip     time.Duration // of one question over the connection
 	Address       string        // that answered, numeric
+	NoKey         bool          // no key was proved: the peer has no agent. Handshake and Host are empty
 }
 
 // Check asks the peer for a sign of life over each of its routes, all at once and beside any link, also over those that are
 // left out because another key answered there: one that shows the right key now is used again. Its error says that there is
-// no such peer.
+// no such peer. Of a peer without an agent the port that was last asked for is opened.
 func (d *Dialer) Check(ctx context.Context, peer string) ([]RouteCheck, error) {
 	p, err := d.find(peer)
 	if err != nil {
 		return nil, err
 	}
 	var routes []route.Route
-	if err := p.ask(ctx, func(time.Time) { routes = p.conf.Routes }); err != nil {
+	check := func(r route.Route) RouteCheck { return d.checkRoute(ctx, p.id, r) }
+	if err := p.ask(ctx, func(time.Time) {
+		routes = p.conf.Routes
+		if p.plain != nil {
+			port := p.plain.asked
+			check = func(r route.Route) RouteCheck { return d.checkPlain(ctx, r, port) }
+		}
+	}); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, route.RaceLimit, errCheckTimeout)
@@ -135,7 +149,7 @@ func (d *Dialer) Check(ctx context.Context, peer string) ([]RouteCheck, error) {
 	done := make(chan struct{})
 	for i, r := range routes {
 		go func() {
-			list[i] = d.checkRoute(ctx, p.id, r)
+			list[i] = check(r)
 			done <- struct{}{}
 		}()
 	}

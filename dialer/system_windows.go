@@ -7,3 +7,6 @@ import "golang.org/x/sys/windows"
 var errnosLocal = []error{
 	windows.WSAENETUNREACH, windows.WSAENETDOWN, windows.WSAEADDRNOTAVAIL, windows.WSAEAFNOSUPPORT,
 }
+
+// errRefused: a machine has answered, and nobody listens there.
+const errRefused = windows.WSAECONNREFUSED

@@ -59,6 +59,8 @@ func (rq *request) link() link.OpenOptions {
 // opened is open on the loop.
 func (p *peer) opened(now time.Time, rq request) (*link.Stream, error) {
 	switch {
+	case p.plain != nil:
+		return nil, &Error{Peer: p.name, reason: reasonNotAllowed, text: fmt.Sprintf("%s has no agent, so no stream can be opened there", p.name)}
 	case p.superseded:
 		return nil, supersededError(p.name)
 	case len(p.conf.Routes) == 0:

@@ -52,6 +52,22 @@ func ParseRoute(text string, port uint16) (Route, error) {
 	return Route{Class: class, Address: address, Source: Configured}, nil
 }
 
+// ParsePlain reads a route of a peer without an agent, "class:host": each
+// connection brings its own port, so the address is the host alone, and a port
+// is refused. ParsePlain(r.ID()) is r.
+func ParsePlain(text string) (Route, error) {
+	r, err := ParseRoute(text, 1)
+	if err != nil {
+		return Route{}, err
+	}
+	_, rest, _ := strings.Cut(text, ":")
+	if _, port, _ := splitPort(rest); port != "" {
+		return Route{}, fmt.Errorf("%w %q: no port belongs there: each connection brings its own", ErrBadRoute, text)
+	}
+	r.Address = r.host()
+	return r, nil
+}
+
 // splitPort cuts host[:port]; port is empty when none is written.
 func splitPort(text string) (host, port string, err error) {
 	if inner, ok := strings.CutPrefix(text, "["); ok {

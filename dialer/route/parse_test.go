@@ -131,3 +131,47 @@ func TestClassOf(t *testing.T) {
 		}
 	}
 }
+
+func TestParsePlain(t *testing.T) {
+	for text, want := range map[string]string{
+		"lan:192.168.1.9":              "lan:192.168.1.9",
+		"LAN:NAS.local.":               "lan:nas.local",
+		"tailnet:nas.tail1234.ts.net":  "tailnet:nas.tail1234.ts.net",
+		"direct:[2001:DB8::1]":         "direct:2001:db8::1",
+		"lan:fe80::1%eth0":             "lan:fe80::1%eth0",
+		"direct:[::ffff:198.51.100.7]": "direct:198.51.100.7",
+	} {
+		r, err := ParsePlain(text)
+		if err != nil || r.ID() != want || r.Source != Configured {
+			t.Errorf("ParsePlain(%q) = %v, %v; want %s", text, r, err, want)
+		}
+		if again, err := ParsePlain(r.ID()); err != nil || again != r {
+			t.Errorf("%v became %v, %v", r, again, err)
+		}
+	}
+	for _, text := range []string{"lan:192.168.1.9:80", "direct:[2001:db8::1]:1", "lan:", "wan:h", "192.168.1.9"} {
+		if r, err := ParsePlain(text); !errors.Is(err, ErrBadRoute) || r != (Route{}) {
+			t.Errorf("ParsePlain(%q) = %v, %v", text, r, err)
+		}
+	}
+}
+
+// TestPlainRoutesRank: what is known of a host without a port is ranked as any other.
+func TestPlainRoutesRank(t *testing.T) {
+	var routes []Route
+	for _, text := range []string{"lan:192.168.1.9", "lan:fd00::9", "lan:nas.local", "lan:127.0.0.1", "tailnet:nas.tail1234.ts.net", "tailnet:100.64.0.3"} {
+		r, err := ParsePlain(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		routes = append(routes, r)
+	}
+	f := Facts{Routes: routes, Path: Path{Tailnet: true, Interfaces: []Interface{{Name: "wwan0", Kind: Cell}}}}
+	var got []string
+	for _, r := range Rank(f) {
+		got = append(got, r.Route.Address)
+	}
+	if want := "127.0.0.1 100.64.0.3 nas.tail1234.ts.net 192.168.1.9 fd00::9 nas.local"; strings.Join(got, " ") != want {
+		t.Errorf("ranked %v, want %s", got, want)
+	}
+}

@@ -16,5 +16,6 @@
 //	Reset(code uint32)                                  abort; *net.TCPConn and *tls.Conn over it are reset by SO_LINGER 0
 //	WaitReadable() error                                waits for a byte, an end or an error; *net.TCPConn and *net.UnixConn are waited for by pipe itself
 //	ReadFrom(r io.Reader) (int64, error)                fills the connection from r; nil at r's end. r may offer WaitReadable
+//	Socket() net.Conn                                   the peer's side: what is wrapped, which is copied from and to in its place
 //	OnReadable(func()); WriteAvailable(io.Writer)       the peer's side: called back when there is something, then drained without waiting
 package pipe

@@ -45,6 +45,10 @@ func CopyAfter(app, peer net.Conn, head func() ([]byte, error)) Result {
 }
 
 func copyAfter(app, peer net.Conn, head func() ([]byte, error), linger time.Duration) Result {
+	if s, ok := peer.(interface{ Socket() net.Conn }); ok {
+		defer peer.Close()
+		peer = s.Socket()
+	}
 	c := &copier{downDone: make(chan struct{}), lingerTime: linger}
 	c.up = direction{src: app, dst: peer, srcName: "app", dstName: "peer"}
 	c.down = direction{src: peer, dst: app, srcName: "peer", dstName: "app"}

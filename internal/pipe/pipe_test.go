@@ -14,6 +14,7 @@ import (
 	"net"
 	"path/filepath"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -478,5 +479,49 @@ func TestErrorNames(t *testing.T) {
 	e := &Error{Side: "app", Op: "read", Err: syscall.ECONNRESET}
 	if e.Error() != "pipe: read app: "+syscall.ECONNRESET.Error() || !errors.Is(e, syscall.ECONNRESET) {
 		t.Fatal(e)
+	}
+}
+
+// wrapped is a socket of somebody who wants to know when it is over.
+type wrapped struct {
+	net.Conn
+	closed atomic.Int32
+}
+
+func (w *wrapped) Socket() net.Conn            { return w.Conn }
+func (w *wrapped) Read([]byte) (int, error)    { panic("the socket is to be read") }
+func (w *wrapped) Write(b []byte) (int, error) { panic("the socket is to be written") }
+
+func (w *wrapped) Close() error {
+	w.closed.Add(1)
+	return w.Conn.Close()
+}
+
+// TestSocket: what is wrapped is copied from and to by itself, and what wraps it is told of the end. Closed beneath the copy, it is
+// reset to the app.
+func TestSocket(t *testing.T) {
+	app, near := pairOf(t, "tcp")
+	target, peer := pairOf(t, "tcp")
+	over := &wrapped{Conn: peer}
+	w := startWorld(t, app, near, target, over)
+	for _, way := range [][2]net.Conn{{app, target}, {target, app}} {
+		if _, err := way[0].Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(way[1], make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reset(peer)
+	for _, c := range []net.Conn{app, target} {
+		if _, err := c.Read(make([]byte, 1)); !isReset(err) {
+			t.Errorf("an end saw %v, want a reset", err)
+		}
+	}
+	if r := w.wait(t); r.Err == nil || r.Up != 1 || r.Down != 1 {
+		t.Errorf("result %+v", r)
+	}
+	if over.closed.Load() == 0 {
+		t.Error("it was not closed")
 	}
 }
