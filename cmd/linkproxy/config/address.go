@@ -318,6 +318,19 @@ func (r Route) String() string {
 	return r.Class + ":" + r.Address
 }
 
+// host is the address without its port.
+func (r Route) host() string {
+	host, _, _ := net.SplitHostPort(r.Address) // a parsed one has a port
+	return host
+}
+
+// hasPort tells whether a valid route says a port.
+func hasPort(s string) bool {
+	_, rest, _ := strings.Cut(s, ":")
+	_, _, err := net.SplitHostPort(rest)
+	return err == nil
+}
+
 // checkAllow brings an allow rule of [host] into its one spelling.
 func checkAllow(s string) (string, error) {
 	rule, err := host.ParseRule(s)

@@ -92,10 +92,11 @@ const (
 // Peer is one [[peer]].
 type Peer struct {
 	Name    string
-	ID      identity.Fingerprint
-	Routes  []Route // at least one, each once, in the file's order
-	Standby Standby // never empty after Parse
-	Reach   []string
+	NoAgent bool                 // agent = false: no linkproxy runs there
+	ID      identity.Fingerprint // zero with NoAgent
+	Routes  []Route              // at least one, each once, in the file's order; with NoAgent their port means nothing
+	Standby Standby              // never empty after Parse
+	Reach   []string             // with NoAgent: other names of the machine itself
 }
 
 // Peer returns the peer of that name.

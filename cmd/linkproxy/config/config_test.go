@@ -56,6 +56,10 @@ func TestExampleParses(t *testing.T) {
 				{"direct", "devbox.example.com:7000"},
 			},
 			Reach: []string{"10.20.0.0/16", "*.corp.example.com"},
+		}, {
+			Name: "nas", NoAgent: true, Standby: "auto",
+			Routes: []Route{{"lan", "192.168.1.9:8639"}, {"tailnet", "nas.tail1234.ts.net:8639"}},
+			Reach:  []string{"nas.example.com"},
 		}},
 	}
 	for _, port := range []string{"3000", "3001", "3002", "3003", "3004", "3005", "3006", "3007", "3008", "3009", "3010"} {

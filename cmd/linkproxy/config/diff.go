@@ -14,7 +14,7 @@ import (
 type Change struct {
 	Listeners Delta[Listener] // by address; changed: what is spoken there
 	Forwards  Delta[Forward]  // by listening address
-	Peers     Delta[Peer]     // by id, so that a renamed peer keeps its link
+	Peers     Delta[Peer]     // by id, so that a renamed peer keeps its link; by name where agent = false
 
 	Users bool // who may log in at the listeners
 	Wait  bool
@@ -52,13 +52,21 @@ func Diff(old, new *Config) Change {
 	return Change{
 		Listeners:  delta(o.Listeners(), n.Listeners(), func(l Listener) string { return l.Address }),
 		Forwards:   delta(o.Forwards, n.Forwards, func(f Forward) string { return f.Listen }),
-		Peers:      delta(o.Peers, n.Peers, func(p Peer) string { return p.ID.String() }),
+		Peers:      delta(o.Peers, n.Peers, Peer.identity),
 		Users:      !maps.Equal(o.Listen.Users, n.Listen.Users),
 		Wait:       o.Listen.Wait != n.Listen.Wait,
 		Names:      !reflect.DeepEqual(o.Names(), n.Names()),
 		HostListen: o.Host.Listen != n.Host.Listen,
 		HostAllow:  !sameRules(o.Host.Allow, n.Host.Allow),
 	}
+}
+
+// identity tells peers apart: by their keys, and those that have none by their names.
+func (p Peer) identity() string {
+	if p.NoAgent {
+		return "no agent: " + p.Name
+	}
+	return p.ID.String()
 }
 
 // delta compares two lists whose members are told apart by key. Of several

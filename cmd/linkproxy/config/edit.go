@@ -113,7 +113,7 @@ func addPeer(file string, text []byte, p Peer) ([]byte, error) {
 	}
 	block := p.block()
 	var out []byte
-	switch i := slices.IndexFunc(c.Peers, func(o Peer) bool { return o.ID == p.ID }); {
+	switch i := slices.IndexFunc(c.Peers, func(o Peer) bool { return o.identity() == p.identity() }); {
 	case i >= 0:
 		var fresh []Route
 		for _, r := range p.Routes {
@@ -127,7 +127,9 @@ func addPeer(file string, text []byte, p Peer) ([]byte, error) {
 		out = insertRoutes(text, i, fresh)
 		c.Peers[i].Routes = append(fresh, c.Peers[i].Routes...)
 	default:
-		if _, taken := c.Peer(p.Name); taken {
+		if o, taken := c.Peer(p.Name); taken && o.NoAgent {
+			return nil, fmt.Errorf("%w: %q is there with agent = false; choose another name for the new peer, or remove that one first", ErrNameTaken, p.Name)
+		} else if taken {
 			return nil, fmt.Errorf("%w: %q has another key there; choose another name for the new peer, or, if that machine has a new key, remove the old peer first",
 				ErrNameTaken, p.Name)
 		}
@@ -212,7 +214,12 @@ func (p Peer) checked() (Peer, error) {
 // that needs an escape.
 func (p Peer) block() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "[[peer]]\nname = \"%s\"\nid = \"%s\"\n", p.Name, p.ID)
+	fmt.Fprintf(&b, "[[peer]]\nname = \"%s\"\n", p.Name)
+	if p.NoAgent {
+		b.WriteString("agent = false\n")
+	} else {
+		fmt.Fprintf(&b, "id = \"%s\"\n", p.ID)
+	}
 	fmt.Fprintf(&b, "routes = [%s]\n", quoteRoutes(p.Routes, ", "))
 	if p.Standby != "" && p.Standby != StandbyAuto {
 		fmt.Fprintf(&b, "standby = \"%s\"\n", p.Standby)

@@ -492,3 +492,31 @@ func within(old, out []byte) bool {
 	}
 	return bytes.HasSuffix(out, old[head:])
 }
+
+// TestNoAgentPeers: they are edited and told apart as the others, by their names.
+func TestNoAgentPeers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.toml")
+	for _, name := range []string{"nas", "tv"} {
+		if err := AddPeer(file, Peer{Name: name, NoAgent: true, Routes: []Route{{"lan", "192.168.1.9:8639"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := Load(file)
+	if err != nil || len(c.Peers) != 2 || !c.Peers[1].NoAgent || c.Peers[1].Name != "tv" {
+		t.Fatalf("%+v, %v", c, err)
+	}
+	if err := AddPeer(file, Peer{Name: "nas", ID: testID(1), Routes: []Route{{"lan", "192.168.1.9:8639"}}}); !errors.Is(err, ErrNameTaken) || !strings.Contains(err.Error(), "agent = false") {
+		t.Errorf("a paired machine of that name: %v", err)
+	}
+	if err := RemovePeer(file, "nas"); err != nil {
+		t.Fatal(err)
+	}
+	after, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := Diff(c, after).Peers
+	if len(d.Removed) != 1 || d.Removed[0].Name != "nas" || len(d.Unchanged) != 1 || len(d.Added)+len(d.Changed) != 0 {
+		t.Errorf("%+v", d)
+	}
+}

@@ -34,4 +34,10 @@ id      = "ecr0-gwfm-9gb8-wz4m-kqhc-em76-1gp9-qe7z-ac01-fhd2-cwhm-x75m-ve76-0bt1
 routes  = ["lan:192.168.1.20", "tailnet:devbox.tail1234.ts.net", "direct:devbox.example.com:7000"]
 standby = "auto"                    # keep a second connection ready: "auto" while bytes move, "always", "never"
 reach   = ["10.20.0.0/16", "*.corp.example.com"]  # what devbox dials for us, besides itself
+
+[[peer]]                            # a machine that cannot run linkproxy: nas:PORT takes the best route at that moment, and an
+name    = "nas"                     # open connection ends with its route
+agent   = false                     # so no id, and no ports: each connection brings its own
+routes  = ["lan:192.168.1.9", "tailnet:nas.tail1234.ts.net"]
+reach   = ["nas.example.com"]       # other names of nas itself
 `

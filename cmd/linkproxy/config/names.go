@@ -14,6 +14,9 @@ import (
 // name never belongs to anybody else.
 const InternalDomain = "linkproxy.internal"
 
+// ownHost is the host of a target that is the peer itself.
+const ownHost = "127.0.0.1"
+
 // To is where something is connected: the target, seen from a peer.
 type To struct {
 	Peer        string // the peer's name
@@ -40,7 +43,7 @@ func ParseTo(s string) (To, error) {
 	if err != nil {
 		return To{}, err
 	}
-	t := To{Host: "127.0.0.1"}
+	t := To{Host: ownHost}
 	if !other {
 		peer = host
 	} else if t.Host, err = parseHost(host); err != nil {
@@ -122,6 +125,7 @@ func (e *TargetError) Reason() string { return e.reason }
 // nothing.
 type Names struct {
 	peers    map[string]bool
+	bare     map[string]bool   // peers without an agent
 	exact    map[string]string // name -> peer
 	below    map[string]string // "*.corp.example.com" as "corp.example.com" -> peer; "" is "*"
 	networks []network         // longest prefix first, then config order
@@ -136,11 +140,14 @@ type network struct {
 // Names prepares the config's peers, their reach rules and its default.
 func (c *Config) Names() *Names {
 	n := &Names{
-		peers: map[string]bool{}, exact: map[string]string{}, below: map[string]string{},
+		peers: map[string]bool{}, bare: map[string]bool{}, exact: map[string]string{}, below: map[string]string{},
 		refuse: c.Default == DefaultRefuse,
 	}
 	for _, p := range c.Peers {
 		n.peers[p.Name] = true
+		if p.NoAgent {
+			n.bare[p.Name] = true
+		}
 		for _, rule := range p.Reach {
 			n.add(rule, p.Name)
 		}
@@ -221,7 +228,8 @@ func parseReach(s string) (reach, error) {
 // with target 127.0.0.1:port. What a peer's reach covers leads to that peer
 // with the host as the app wrote it; the most specific rule wins (an exact
 // name, then the longest suffix; the longest prefix), of equal ones the first
-// in the config. This machine's own names and addresses (localhost, loopback,
+// in the config. To a peer with agent = false its rules are other names of its
+// own: the target is 127.0.0.1:port again. This machine's own names and addresses (localhost, loopback,
 // 0.0.0.0) are covered only by a rule that names them. All else is direct: to
 // be dialled from this machine, target being what the app wrote. Upper case, a
 // trailing dot and IPv4-mapped IPv6 make no difference.
@@ -240,13 +248,16 @@ func (n *Names) Resolve(dest string) (peer, target string, direct bool, err erro
 		label, internal := strings.CutSuffix(name, "."+InternalDomain)
 		switch {
 		case n.peers[label]: // label is name where the suffix is missing
-			return label, net.JoinHostPort("127.0.0.1", port), false, nil
+			return label, net.JoinHostPort(ownHost, port), false, nil
 		case internal || name == InternalDomain:
 			return "", "", false, &TargetError{dest, fmt.Sprintf("%q is not a peer of this machine; `linkproxy peers` lists them", host), "unknown_peer"}
 		}
 		peer = n.name(name)
 	}
 	target = net.JoinHostPort(host, port)
+	if n.bare[peer] {
+		target = net.JoinHostPort(ownHost, port) // a reach rule of such a peer is another name of its own
+	}
 	switch {
 	case peer != "":
 		return peer, target, false, nil

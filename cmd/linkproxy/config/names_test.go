@@ -313,3 +313,14 @@ func FuzzResolve(f *testing.F) {
 		}
 	})
 }
+
+// TestNoAgentNames: all names of a peer without an agent mean the machine itself.
+func TestNoAgentNames(t *testing.T) {
+	n := parseString(t, nas+"reach = [\"nas.example\", \"192.168.1.9\", \"fd00::9\"]\n").Names()
+	for _, dest := range []string{"nas:80", "NAS.linkproxy.internal:80", "nas.example.:80", "192.168.1.9:80", "[fd00::9]:80"} {
+		peer, target, direct, err := n.Resolve(dest)
+		if peer != "nas" || target != "127.0.0.1:80" || direct || err != nil {
+			t.Errorf("%s: %q %q %v %v", dest, peer, target, direct, err)
+		}
+	}
+}

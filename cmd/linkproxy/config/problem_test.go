@@ -114,13 +114,25 @@ func TestProblems(t *testing.T) {
 		{peer + "reach = [\"x.linkproxy.internal\"]\n", `c.toml:5: peer.reach: names under linkproxy.internal always mean the peers themselves; remove it`},
 		{"[[peer]]\nid = \"" + id + "\"\nroutes = [\"lan:1.2.3.4\"]\n", "c.toml:1: peer.name: missing; every [[peer]] has a name, an id and routes; `linkproxy pair` writes them"},
 
+		// Peers without an agent.
+		{peer + "agent = 1\n", `c.toml:5: peer.agent: this is a whole number, not true or false; write agent = false`},
+		{peer + "agent = false\n", "c.toml:3: peer.id: a peer with agent = false has no key to prove; remove the id, or agent = false if `linkproxy host` runs there"},
+		{nas + "standby = \"never\"\n", "c.toml:5: peer.standby: a connection to a peer with agent = false cannot move to a second one; remove it, or run `linkproxy host` there"},
+		{"[[peer]]\nname = \"nas\"\nagent = false\n", "c.toml:1: peer.routes: missing; a [[peer]] with agent = false has a name and routes"},
+		{"[[peer]]\nname = \"nas\"\nagent = false\nroutes = []\n", `c.toml:4: peer.routes: a peer without a route cannot be reached; write at least one, like "lan:192.168.1.20"`},
+		{strings.Replace(nas, `1.9"`, `1.9:80"`, 1), `c.toml:4: peer.routes: "lan:192.168.1.9:80" has a port, but with agent = false each connection brings its own; write "lan:192.168.1.9", and ask for PEER:PORT`},
+		{strings.Replace(nas, `192.168.1.9`, `[fd00::9]:8639`, 1), `c.toml:4: peer.routes: "lan:[fd00::9]:8639" has a port, but with agent = false each connection brings its own; write "lan:fd00::9", and ask for PEER:PORT`},
+		{nas + "reach = [\"10.0.0.0/8\"]\n", "c.toml:5: peer.reach: \"10.0.0.0/8\" covers other machines, which only an agent can reach; name the machine itself by another name or address, or run `linkproxy host` there"},
+		{nas + "reach = [\"*.example\"]\n", "c.toml:5: peer.reach: \"*.example\" covers other machines, which only an agent can reach; name the machine itself by another name or address, or run `linkproxy host` there"},
+		{nas + "[[forward]]\nlisten = \"127.0.0.1:1\"\nto = \"nas/db:80\"\n", "c.toml:7: forward.to: nas has agent = false, so nobody there can connect to db; write \"nas:80\" for a port of nas itself, or run `linkproxy host` there"},
+		{nas + "[[forward]]\nlisten = \"127.0.0.1:1\"\nto = \"nas:80\"\nhold = \"1h\"\n", "c.toml:8: forward.hold: nas has agent = false: its connections end with their route and cannot be held; remove it, or run `linkproxy host` there"},
+		{nas + nas, `c.toml:6: peer.name: another peer is called "nas" (line 2); give each its own name`},
+
 		// What comes later.
 		{strings.Replace(peer, `20"`, `20",`+"\n"+`"relay:wss://r.example"`, 1), `c.toml:5: peer.routes: relay routes are not in this version; remove it`},
 		{"[host]\nrelays = [\"wss://r.example\"]\n", `c.toml:2: host.relays: relay routes are not in this version; remove it`},
 		{"[relay_server]\nlisten = \":443\"\n", `c.toml:1: relay_server: relay routes are not in this version; remove it`},
 		{"\n[relay.\"wss://r.example\"]\ntoken = \"x\"\n", `c.toml:2: relay: relay routes are not in this version; remove it`},
-		{peer + "agent = false\n", "c.toml:5: peer.agent: peers without linkproxy on them are not in this version; remove it, and run `linkproxy host` there"},
-		{peer + "agent = 1\n", `c.toml:5: peer.agent: this is a whole number, not true or false; write agent = true`},
 	} {
 		_, err := Parse("c.toml", []byte(tc.text))
 		if err == nil {
@@ -249,3 +261,6 @@ func TestAllowRules(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// nas is a peer without an agent, of four lines.
+const nas = "[[peer]]\nname = \"nas\"\nagent = false\nroutes = [\"lan:192.168.1.9\"]\n"

@@ -178,7 +178,12 @@ func (d *decoder) peer(t *table) Peer {
 		}
 		p.ID = id
 	}
-	p.Routes = d.routes(t)
+	if agent, is := t.take("agent").(bool); is {
+		p.NoAgent = !agent
+	} else if t.vals["agent"] != nil {
+		t.mistyped(t.line("agent"), "agent", t.vals["agent"], "true or false", "agent = false")
+	}
+	p.Routes = d.routes(t, p.NoAgent)
 	p.Standby = Standby(t.oneOf("standby", string(StandbyAuto), string(StandbyAlways), string(StandbyNever)))
 	if p.Standby == "" {
 		p.Standby = StandbyAuto
@@ -189,20 +194,36 @@ func (d *decoder) peer(t *table) Peer {
 			d.badValue(v.line, t.key("reach"), err)
 			continue
 		}
+		if p.NoAgent && (r.below || r.prefix.IsValid() && !r.prefix.IsSingleIP()) {
+			d.bad(v.line, t.key("reach"), fmt.Sprintf("%q covers other machines, which only an agent can reach", v.s),
+				"name the machine itself by another name or address, or run `linkproxy host` there")
+		}
 		p.Reach = append(p.Reach, r.String())
 	}
-	if agent, is := t.take("agent").(bool); is && !agent {
-		d.bad(t.line("agent"), t.key("agent"), "peers without linkproxy on them are not in this version", "remove it, and run `linkproxy host` there")
-	} else if !is && t.vals["agent"] != nil {
-		t.mistyped(t.line("agent"), "agent", t.vals["agent"], "true or false", "agent = true")
-	}
 	t.rest()
-	for _, k := range []string{"name", "id", "routes"} {
+	need, fix := []string{"name", "id", "routes"}, "every [[peer]] has a name, an id and routes; `linkproxy pair` writes them"
+	if p.NoAgent {
+		need, fix = []string{"name", "routes"}, "a [[peer]] with agent = false has a name and routes"
+		d.noAgent(t)
+	}
+	for _, k := range need {
 		if t.vals[k] == nil {
-			d.bad(t.at.line, t.key(k), "missing", "every [[peer]] has a name, an id and routes; `linkproxy pair` writes them")
+			d.bad(t.at.line, t.key(k), "missing", fix)
 		}
 	}
 	return p
+}
+
+// noAgent reports what a [[peer]] with agent = false must not say.
+func (d *decoder) noAgent(t *table) {
+	for _, k := range []struct{ key, msg, fix string }{
+		{"id", "a peer with agent = false has no key to prove", "remove the id, or agent = false if `linkproxy host` runs there"},
+		{"standby", "a connection to a peer with agent = false cannot move to a second one", "remove it, or run `linkproxy host` there"},
+	} {
+		if t.vals[k.key] != nil {
+			d.bad(t.line(k.key), t.key(k.key), k.msg, k.fix)
+		}
+	}
 }
 
 // idProblem words an unreadable fingerprint for a user.
@@ -216,7 +237,8 @@ func idProblem(err error) string {
 	return "this is not a fingerprint"
 }
 
-func (d *decoder) routes(t *table) []Route {
+// routes reads a peer's routes; bare: without ports, as each connection brings its own.
+func (d *decoder) routes(t *table, bare bool) []Route {
 	var routes []Route
 	before := len(d.problems)
 	for _, v := range t.list("routes", "lan:192.168.1.20", nil) {
@@ -224,6 +246,9 @@ func (d *decoder) routes(t *table) []Route {
 		switch {
 		case err != nil:
 			d.badValue(v.line, t.key("routes"), err)
+		case bare && hasPort(v.s):
+			d.bad(v.line, t.key("routes"), fmt.Sprintf("%q has a port, but with agent = false each connection brings its own", v.s),
+				fmt.Sprintf("write %q, and ask for PEER:PORT", r.Class+":"+r.host()))
 		case slices.Contains(routes, r):
 			d.bad(v.line, t.key("routes"), fmt.Sprintf("%q is there twice", v.s), "remove one")
 		default:
@@ -289,6 +314,7 @@ func (d *decoder) forward(t *table, c *Config, taken *listeners) []Forward {
 	}
 	if okTo {
 		d.knownPeer(dest.line, t.key("to"), to.Peer, c.Peers)
+		d.forwardFits(t, dest, to, c)
 	}
 	if !okListen || !okTo {
 		return nil
@@ -303,6 +329,21 @@ func (d *decoder) forward(t *table, c *Config, taken *listeners) []Forward {
 		all[i].Listen, all[i].Target = e.address(i), to.Target(i)
 	}
 	return all
+}
+
+// forwardFits reports what a [[forward]] asks of a peer that only an agent there could do.
+func (d *decoder) forwardFits(t *table, dest text, to To, c *Config) {
+	if p, ok := c.Peer(to.Peer); !ok || !p.NoAgent {
+		return
+	}
+	if to.Host != ownHost {
+		d.bad(dest.line, t.key("to"), fmt.Sprintf("%s has agent = false, so nobody there can connect to %s", to.Peer, to.Host),
+			fmt.Sprintf("write %q for a port of %s itself, or run `linkproxy host` there", fmt.Sprintf("%s:%d", to.Peer, to.First), to.Peer))
+	}
+	if t.vals["hold"] != nil {
+		d.bad(t.line("hold"), t.key("hold"), fmt.Sprintf("%s has agent = false: its connections end with their route and cannot be held", to.Peer),
+			"remove it, or run `linkproxy host` there")
+	}
 }
 
 // knownPeer reports a peer that the file does not have.
