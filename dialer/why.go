@@ -101,16 +101,17 @@ func (p *peer) noteSwaps(st link.Status) {
 
 func (p *peer) explainSwap(s swap, planned bool, unseen int, why string) route.Decision {
 	to := cmp.Or(p.names[s.to], "a route that is not known any more")
-	d := route.Decision{At: s.at, What: "connected over " + to, Why: why}
+	d := route.Decision{At: s.at, What: "connected over " + to, Why: "the first carrier that was attached"}
 	if s.from == 0 {
 		return d
 	}
+	d.Why = why
 	d.What = fmt.Sprintf("moved to %s", to)
 	if from := p.names[s.from]; from != "" {
 		d.What = fmt.Sprintf("moved from %s to %s", from, to)
 	}
 	if planned {
-		d.Why = "as planned: the old connection served until the new one carried all"
+		d.Why = "as planned: the old carrier served until the new one carried all"
 	}
 	d.Facts = []route.Fact{{Name: "on the way over the old one", Value: fmt.Sprintf("%d bytes, sent again where they were lost", unseen)}}
 	return d
@@ -121,9 +122,9 @@ func (p *peer) explain(now time.Time, action route.RoamAction) route.Decision {
 	d := route.ExplainAction(now, action)
 	name := func(id uint64) string {
 		if n := p.names[id]; n != "" {
-			return fmt.Sprintf("%s (connection %d)", n, id)
+			return fmt.Sprintf("%s (carrier %d)", n, id)
 		}
-		return fmt.Sprintf("connection %d", id)
+		return fmt.Sprintf("carrier %d", id)
 	}
 	switch a := action.(type) {
 	case route.JoinRace:

@@ -1,14 +1,18 @@
 package dialer
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"linkproxy/dialer/route"
+	"linkproxy/link"
 )
 
 // TestWhyTellsDecisionsAndMoves: what roam has decided and where the link went, in one story, each on its facts.
@@ -34,7 +38,7 @@ func TestWhyTellsDecisionsAndMoves(t *testing.T) {
 		at := 0
 		for _, want := range []string{
 			"race: " + lan.ID() + " leads (connect: an app asked)",
-			"connected over " + lan.ID() + " (attached)",
+			"connected over " + lan.ID() + " (the first carrier that was attached)",
 			"race: " + tailnet.ID() + " leads (user: ",
 			"move to " + tailnet.ID() + " (",
 			"moved from " + lan.ID() + " to " + tailnet.ID() + " (as planned",
@@ -80,11 +84,11 @@ func TestExplainEveryAction(t *testing.T) {
 		{route.TryAgain{Routes: []route.Route{lan}, Why: "w"}, "race: dial again " + lan.ID()},
 		{route.DialStandby{Route: lan, Why: "w"}, "dial " + lan.ID() + ", to have it in reserve"},
 		{route.Check{Routes: []route.Route{lan, tailnet}, Why: "w"}, "check " + lan.ID() + ", " + tailnet.ID()},
-		{route.Prove{ID: 3, Within: time.Second, Why: "w"}, "ask for a sign of life on " + lan.ID() + " (connection 3)"},
+		{route.Prove{ID: 3, Within: time.Second, Why: "w"}, "ask for a sign of life on " + lan.ID() + " (carrier 3)"},
 		{route.Switch{ID: 3, Route: lan, Why: "w"}, "move to " + lan.ID()},
-		{route.KeepStandby{ID: 3, Route: lan, Why: "w"}, "keep " + lan.ID() + " (connection 3) in reserve"},
-		{route.Release{ID: 4, Route: lan, Why: "w"}, "let connection 4 go once nothing needs it"},
-		{route.Drop{ID: 3, Route: lan, Why: "w"}, "close " + lan.ID() + " (connection 3)"},
+		{route.KeepStandby{ID: 3, Route: lan, Why: "w"}, "keep " + lan.ID() + " (carrier 3) in reserve"},
+		{route.Release{ID: 4, Route: lan, Why: "w"}, "let carrier 4 go once nothing needs it"},
+		{route.Drop{ID: 3, Route: lan, Why: "w"}, "close " + lan.ID() + " (carrier 3)"},
 		{
 			route.Remember{RouteID: lan.ID(), Penalty: route.Penalty{}.Fell(now, "lost after 3m0s"), Why: "w"},
 			"remember of " + lan.ID() + " on an unknown network: penalized until 12:05: dropped once within 5 min after a switch (lost after 3m0s)",
@@ -115,6 +119,44 @@ func TestStatusTellsWhereThisMachineIs(t *testing.T) {
 		}
 		if _, err := w.d.PeerStatus(t.Context(), "nobody"); err == nil {
 			t.Error("a peer that is none has a status")
+		}
+	})
+}
+
+// TestCheckByHandSettlesWhoseAddressItIs: a check that meets another key has the address left out, and one that meets the right
+// key has it used again at once.
+func TestCheckByHandSettlesWhoseAddressItIs(t *testing.T) {
+	twoRoutes := func(c *Config) { c.Peers[0].Routes = append(c.Peers[0].Routes, direct) }
+	in(t, delays{lan: 5 * ms}, twoRoutes, func(t *testing.T, w *world) {
+		other := link.NewHost(link.HostConfig{Key: testKey(t), Process: link.Process{Instance: [16]byte{9}, Boot: 1}})
+		defer other.Close()
+		wrong := atomic.Bool{}
+		wrong.Store(true)
+		w.listen(direct.Address, func(c net.Conn) {
+			if wrong.Load() {
+				_ = other.ServeConn(context.Background(), c) // the dialer closes it
+				return
+			}
+			w.serveConn(c)
+		})
+		w.open(echoTarget)
+		for _, want := range []struct {
+			wrong   bool
+			outcome route.Outcome
+			refused int
+		}{{true, route.WrongPeer, 1}, {false, route.Won, 0}} {
+			wrong.Store(want.wrong)
+			list, err := w.d.Check(t.Context(), "devbox")
+			if err != nil {
+				t.Fatal(err)
+			}
+			st, err := w.d.PeerStatus(t.Context(), "devbox")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := list[1]; got.Route != direct || got.Outcome != want.outcome || len(st.Refused) != want.refused {
+				t.Errorf("wrong key %t: %s %s, left out: %v", want.wrong, got.Route, got.Outcome, st.Refused)
+			}
 		}
 	})
 }

@@ -135,7 +135,7 @@ func checked(peer string, c dialer.RouteCheck, st dialer.PeerStatus, now time.Ti
 	}
 	for i, e := range st.Ranked {
 		if e.Route.Same(c.Route) {
-			res.Place, res.Rank = i+1, plainly(strings.TrimPrefix(strings.TrimPrefix(e.Explain(now), e.Route.ID()+": "), "first, "))
+			res.Place, res.Rank = i+1, place(strings.TrimPrefix(strings.TrimPrefix(e.Explain(now), e.Route.ID()+": "), "first, "))
 		}
 	}
 	for _, r := range st.Refused {

@@ -60,7 +60,7 @@ func eventText(e control.Event, now time.Time) string {
 	if e.Missed > 0 {
 		missed = fmt.Sprintf("          %s before this one cannot be told: they came faster than they were read\n", count(e.Missed, "event"))
 	}
-	return fmt.Sprintf("%s%s  %s  %s (%s)\n", missed, moment(now, e.At), e.Peer, plainly(e.What), plainly(e.Why))
+	return fmt.Sprintf("%s%s  %s  %s (%s)\n", missed, moment(now, e.At), e.Peer, plainly(e.What), reason(e.Why))
 }
 
 // events sends what is kept of all peers, oldest first, and with follow what comes.

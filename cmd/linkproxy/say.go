@@ -34,7 +34,7 @@ func said(err error) string {
 
 // fail tells an error.
 func (w *world) fail(err error) {
-	fmt.Fprintf(w.err, "linkproxy: %s\n", strings.ReplaceAll(said(err), "\n", "\n  "))
+	fmt.Fprintf(w.err, "linkproxy: %s\n", strings.ReplaceAll(plainly(said(err)), "\n", "\n  "))
 }
 
 // notInForce tells what is wrong with a config file that was changed under a running process: as `config check` does, each

@@ -108,6 +108,8 @@ func standingOf(p dialer.PeerStatus, e route.Ranked, now time.Time) string {
 	switch {
 	case w.Failing:
 		return fmt.Sprintf("failing: %d times, last %s%s", failures(p, e), when(now, w.LastFailure), behind(": ", why))
+	case w.Implausible != "" && p.Pin.Set() && p.Pin.Wants(e.Route):
+		return "can hardly work here: " + w.Implausible
 	case w.Implausible != "":
 		return "tried last: " + w.Implausible
 	case !w.LastFailure.IsZero():

@@ -87,17 +87,17 @@ func decisionText(d control.Decision, width int, now time.Time) string {
 	indent := strings.Repeat(" ", len(at))
 	b.WriteString(wrap(at+plainly(d.What), width, indent) + "\n")
 	line := func(label, text string) {
-		b.WriteString(wrap(indent+label+plainly(text), width, indent+"  ") + "\n")
+		b.WriteString(wrap(indent+label+text, width, indent+"  ") + "\n")
 	}
-	line("why: ", d.Why)
+	line("why: ", reason(d.Why))
 	for _, f := range d.Facts {
-		line(f.Name+": ", f.Value)
+		line(f.Name+": ", plainly(f.Value))
 	}
 	for i, r := range d.Routes {
-		line(fmt.Sprintf("%d. ", i+1), r)
+		line(fmt.Sprintf("%d. ", i+1), place(r))
 	}
 	for _, c := range d.Changes {
-		line("would change with: ", c)
+		line("would change with: ", plainly(c))
 	}
 	return b.String()
 }
@@ -152,7 +152,7 @@ func standing(st dialer.PeerStatus, now time.Time) (is, moves string) {
 	}
 	if len(st.Ranked) > 0 {
 		first := st.Ranked[0]
-		moves = fmt.Sprintf("Tried first: %s.", plainly(first.Explain(now)))
+		moves = fmt.Sprintf("Tried first: %s.", place(first.Explain(now)))
 	}
 	return is, moves
 }

@@ -78,6 +78,42 @@ var outcomes = map[route.Outcome]string{
 	route.Cancelled:  "given up, as nobody waited any more",
 }
 
+// triggers are what races are run for, for people.
+var triggers = map[string]string{
+	route.ForConnect.String(): "an app wants the peer",
+	route.ForLoss.String():    "the last carrier was gone",
+	route.ForDoubt.String():   "no carrier could be trusted",
+	route.ForWakeUp.String():  "this machine slept",
+	route.ForPath.String():    "this machine's network changed",
+	route.ForUpgrade.String(): "a better class answered",
+	route.ForDrain.String():   "the relay in use goes",
+	route.ForRemoval.String(): "the route in use may not be used any more",
+	route.ForUser.String():    "the user wants it",
+}
+
+// reason is why something was decided, for people: what a race is run for says less than the reason behind it, if there is one.
+func reason(why string) string {
+	trigger, more, _ := strings.Cut(why, ": ")
+	words, known := triggers[trigger]
+	switch {
+	case !known:
+		return plainly(why)
+	case more == "":
+		return words
+	default:
+		return plainly(more)
+	}
+}
+
+// place is why a route is in its place, for people. What is pinned is tried first, whatever else is known of it.
+func place(text string) string {
+	text = plainly(text)
+	if before, after, pinned := strings.Cut(text, "pinned by the user"); pinned {
+		return before + "pinned by the user" + strings.ReplaceAll(after, "tried last: ", "otherwise tried last: ")
+	}
+	return text
+}
+
 // cause is why an attempt did not bring a connection.
 func cause(a route.Attempt) string {
 	switch {

@@ -172,6 +172,11 @@ func TestRouteState(t *testing.T) {
 		},
 		{attempt(route.Silent, nil), route.Why{LastFailure: at(-1)}, "failed once, 11:59: no answer"},
 		{dialer.PeerStatus{}, route.Why{Implausible: "this machine has no tailnet now"}, "tried last: this machine has no tailnet now"},
+		{
+			pinned(route.Pin{Class: route.LAN}),
+			route.Why{Implausible: "this machine has no tailnet now"},
+			"pinned; can hardly work here: this machine has no tailnet now",
+		},
 		{attempt(route.WrongPeer, errors.New("x")), route.Why{}, "did not work at 11:59: another key answered there"},
 		{attempt(route.Lost, nil), route.Why{}, "another was faster, 11:59"},
 		{
@@ -187,6 +192,33 @@ func TestRouteState(t *testing.T) {
 		if got := routeState(c.st, route.Ranked{Route: lanRoute, Why: c.why}, noon); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
 		}
+	}
+}
+
+func TestReasonsAndPlaces(t *testing.T) {
+	for in, want := range map[string]string{
+		"connect: an app asked":               "an app asked",
+		"user":                                "the user wants it",
+		"path change: interfaces changed":     "interfaces changed",
+		"the user wants direct":               "the user wants direct",
+		"loss":                                "the last carrier was gone",
+		"lan:10.0.0.5:7000 is in doubt: why?": "lan:10.0.0.5:7000 is in doubt: why?",
+	} {
+		if got := reason(in); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+	for trigger := route.ForConnect; trigger <= route.ForUser; trigger++ {
+		if got := reason(trigger.String()); got == trigger.String() {
+			t.Errorf("%s has no words", trigger)
+		}
+	}
+	const text = "x: first, as pinned by the user: lan; tried last: this machine has no tailnet now; tried last: failed"
+	if got, want := place(text), "x: first, as pinned by the user: lan; otherwise tried last: this machine has no tailnet now; otherwise tried last: failed"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := place("x: tried last: failed"); got != "x: tried last: failed" {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -270,7 +302,7 @@ It would move to tailnet when lan stops answering.
 The last 1 of 9 decisions, the newest last (more: --last 9):
 
 11:59:00  race: lan leads
-          why: connect: an app asked
+          why: an app asked
           tailnet: no
           1. lan: never worked here, which is a long line that
             does not fit
