@@ -12,7 +12,10 @@ import (
 func runBound(c *exec.Cmd) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread, which has lost rights, ends with the goroutine
+		// Never unlocked, as the thread has lost rights; and never ended before the tests are, as the kernel would then kill
+		// what this thread has ever started (dieWithTest).
+		runtime.LockOSThread()
+		defer func() { select {} }()
 		for _, right := range []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH} {
 			held, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, right, 0, 0, 0)
 			if err == nil && held == 1 && unix.Geteuid() == 0 {
