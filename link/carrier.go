@@ -434,6 +434,8 @@ func closeError(code Code) error {
 	return &EndError{code}
 }
 
+var errGivenUp = errors.New("link: the attempt to attach was given up")
+
 var errOpening = errors.New("link: unexpected frame in the opening")
 
 // opened takes the host's HELLO and its answer to NEW or ATTACH, within a step.
@@ -456,6 +458,11 @@ func (c *carrier) opened(now core.Time, f *frame.Frame) error {
 	}
 	c.l.hostInst, c.l.hostBoot = c.host.Instance, c.host.Boot
 	c.l.core.Accepted(now, c.k)
-	c.answer <- answer{host: c.host} // one slot, and the only answer
-	return nil
+	select {
+	case c.answer <- answer{host: c.host}:
+		return nil
+	default:
+		// The attempt was given up a moment ago. Nobody takes that answer, and to wait here would hold up the whole link.
+		return errGivenUp
+	}
 }

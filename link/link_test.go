@@ -229,3 +229,31 @@ func TestFirstCauseAnswersAnAttach(t *testing.T) {
 		t.Errorf("the answer is %v", a.err)
 	}
 }
+
+// TestAnswerAfterGivingUp: an attach that was given up while the host's answer was on its way holds up nobody.
+func TestAnswerAfterGivingUp(t *testing.T) { synctest.Test(t, testAnswerAfterGivingUp) }
+
+func testAnswerAfterGivingUp(t *testing.T) {
+	w := newWorld(t, echo, "lan")
+	defer w.close()
+	c := w.client
+	tr := w.dial("lan")
+	defer tr.Close()
+	c.mu.Lock()
+	k, f := c.core.Begin(c.now(), frame.Active, 0, tr.handshake)
+	f.Link = c.id
+	car := newCarrier(c.Link, k, tr, "lan", nil)
+	c.unlock(c.now())
+	car.fail(errors.New("given up"))
+	c.mu.Lock()
+	hello := frame.Frame{Kind: frame.Hello, Version: frame.Version}
+	if err := car.opened(c.now(), &hello); err != nil {
+		t.Errorf("the host's HELLO: %v", err)
+	}
+	ok := frame.Frame{Kind: frame.NewOK, Link: [16]byte(c.id), Gen: k.Gen()}
+	if err := car.opened(c.now(), &ok); !errors.Is(err, errGivenUp) {
+		t.Errorf("the host's answer: %v, want %v", err, errGivenUp)
+	}
+	c.unlock(c.now())
+	w.attach("lan", false) // nobody holds the link
+}
