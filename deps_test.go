@@ -17,7 +17,8 @@ import (
 // says the same in words. Who adds an edge here gives a reason in the commit.
 var ours = map[string][]string{
 	"dialer/route":            {},
-	"state/identity":          {},
+	"state/identity":          {"internal/files"},
+	"internal/files":          {},
 	"internal/pipe":           {"internal/sock"},
 	"internal/sock":           {},
 	"discovery/netwatch":      {}, // dialer translates what it reports for route

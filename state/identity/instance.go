@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"linkproxy/internal/files"
 )
 
 // Instance tells one run of a role from its earlier runs: ID stays, Boot grows. See the package comment for what a
@@ -98,7 +100,7 @@ func bootInstance(path string) (*Instance, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		inst.ID = newInstanceID()
 	case errors.Is(err, ErrCorrupt), errors.Is(err, ErrVersion):
-		aside, asideErr := setAside(path, time.Now())
+		aside, asideErr := files.SetAside(path, time.Now())
 		if asideErr != nil {
 			return nil, errors.Join(err, asideErr)
 		}
@@ -113,7 +115,7 @@ func bootInstance(path string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return inst, writeFile(path, append(data, '\n'))
+	return inst, files.Write(path, append(data, '\n'))
 }
 
 // Ephemeral returns an instance that lives as long as its process, from 16 bytes of source. With nil, or a source

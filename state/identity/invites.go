@@ -12,6 +12,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"linkproxy/internal/files"
 )
 
 const (
@@ -249,7 +251,7 @@ func (v *Invites) write(book *inviteBook) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(v.path, data); err != nil {
+	if err := files.Write(v.path, data); err != nil {
 		return err
 	}
 	_, err = v.read()

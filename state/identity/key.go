@@ -15,6 +15,8 @@ import (
 	"math/big"
 	"path/filepath"
 	"time"
+
+	"linkproxy/internal/files"
 )
 
 const (
@@ -76,7 +78,7 @@ func createKey(path string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	return key, writeFile(path, pem.EncodeToMemory(&pem.Block{Type: pemBlock, Bytes: der}))
+	return key, files.Write(path, pem.EncodeToMemory(&pem.Block{Type: pemBlock, Bytes: der}))
 }
 
 func loadKey(path string) (*Key, error) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"linkproxy/internal/files"
 )
 
 const (
@@ -170,12 +172,12 @@ func (t *Trust) change(shrinks bool, edit func(*trustFile) error) error {
 		if err != nil {
 			return err
 		}
-		if err := writeFile(t.backup(), data); err != nil {
+		if err := files.Write(t.backup(), data); err != nil {
 			if !shrinks || os.Remove(t.backup()) != nil {
 				return err
 			}
 		}
-		if err := writeFile(t.path, data); err != nil {
+		if err := files.Write(t.path, data); err != nil {
 			return err
 		}
 		_, view, err := t.read()
