@@ -44,7 +44,7 @@ func short(d time.Duration) string {
 var precise = regexp.MustCompile(`\b(?:\d+h)?(?:\d+m)?\d+\.\d+(?:ns|µs|ms|s)\b`)
 
 // dialled is what package net puts before the cause of a failed dial: the address, which stands beside it already.
-var dialled = regexp.MustCompile(`dial (?:tcp|udp)[46]? \S+: (?:connect: )?`)
+var dialled = regexp.MustCompile(`dial (?:tcp|udp)[46]? \S+: (?:connect(?:ex)?: )?`)
 
 // plainly is a text of a package for people: without marks of packages, and with durations they can read.
 func plainly(text string) string {
