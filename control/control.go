@@ -104,8 +104,9 @@ type Link struct {
 // Peer is a peer of `up`, or a client of `host`.
 type Peer struct {
 	Name    string    `json:"name"`
-	ID      string    `json:"id"`
-	State   string    `json:"state"` // idle, connecting, connected, waiting
+	ID      string    `json:"id"`                 // empty: NoAgent
+	NoAgent bool      `json:"no_agent,omitempty"` // no linkproxy runs there: a connection ends with its route
+	State   string    `json:"state"`              // idle, connecting, connected, waiting
 	Error   string    `json:"error,omitempty"`
 	Next    time.Time `json:"next_try,omitzero"`
 	NextWhy string    `json:"next_try_why,omitempty"`
@@ -116,6 +117,14 @@ type Peer struct {
 	RacedAt time.Time `json:"raced_at,omitzero"`
 	Routes  []Route   `json:"routes,omitempty"` // in the order of the next race
 	Links   []Link    `json:"links"`
+	Conns   []Conn    `json:"connections,omitempty"` // with NoAgent, in place of links
+}
+
+// Conn is one connection to a peer without an agent. It cannot move.
+type Conn struct {
+	Target string    `json:"target"` // peer:port
+	Route  string    `json:"route"`
+	Since  time.Time `json:"since"`
 }
 
 // Status is what a running process shows.

@@ -48,6 +48,7 @@ type Checked struct {
 	Works     bool   `json:"works"`     // the peer answered; nothing was attached
 	Reachable bool   `json:"reachable"` // something at the address took the connection
 	RightKey  bool   `json:"right_key"` // the peer's own key was proved
+	NoKey     bool   `json:"no_key"`    // it has none, as no agent runs there: a TCP connection was answered, and no more is known
 	Outcome   string `json:"outcome"`
 	Error     string `json:"error,omitempty"`
 	// RoundTripMicros is of one question; HandshakeMicros from the open socket until both keys were proved; TookMicros is all.

@@ -14,7 +14,6 @@ import (
 	"linkproxy/cmd/linkproxy/config"
 	"linkproxy/control"
 	"linkproxy/dialer"
-	"linkproxy/dialer/route"
 	"linkproxy/link"
 	"linkproxy/proxy"
 	"linkproxy/state/identity"
@@ -77,7 +76,7 @@ func dialerPeers(cfg *config.Config) ([]dialer.Peer, error) {
 	for _, p := range cfg.Peers {
 		dp := dialer.Peer{Name: p.Name, ID: p.ID, Standby: dialer.Standby(p.Standby)}
 		for _, r := range p.Routes {
-			rt, err := route.ParseRoute(r.String(), config.DefaultPort)
+			rt, err := dialerRoute(p, r)
 			if err != nil {
 				return nil, fmt.Errorf("peer %s: %w", p.Name, err)
 			}
@@ -224,11 +223,7 @@ func (u *up) reach(ctx context.Context, r proxy.Request) (net.Conn, error) {
 const directTimeout = 30 * time.Second
 
 func (u *up) early(ctx context.Context, peer, target string, hold time.Duration) (net.Conn, error) {
-	s, err := u.dialer.Open(ctx, peer, target, dialer.OpenOptions{Hold: hold})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
+	return u.dialer.OpenContext(ctx, peer, target, dialer.OpenOptions{Hold: hold})
 }
 
 // connect serves `linkproxy connect` through the control socket.

@@ -59,6 +59,9 @@ func (w *world) check(ctx context.Context, peer string, asJSON bool) error {
 		m := route.Describe(peer, nil)
 		return fmt.Errorf("%s; %s", m.Text, m.Next)
 	}
+	if list[0].NoKey {
+		return fmt.Errorf("none of %s to %s works now; see that it is on, and that this machine is on a network that reaches it", count(len(list), "route"), peer)
+	}
 	return fmt.Errorf("none of %s to %s works now; see that `linkproxy host` runs there, and that this machine is on a network that reaches it",
 		count(len(list), "route"), peer)
 }
@@ -122,7 +125,7 @@ func placeOrLast(place int) int {
 func checked(peer string, c dialer.RouteCheck, st dialer.PeerStatus, now time.Time) control.Checked {
 	res := control.Checked{
 		Route: c.Route.ID(), Works: c.Outcome == route.Won, Reachable: c.Answered() || c.Outcome == route.Won,
-		RightKey: c.Outcome == route.Won || c.Stage >= route.Attach, Outcome: c.Outcome.String(),
+		RightKey: !c.NoKey && (c.Outcome == route.Won || c.Stage >= route.Attach), NoKey: c.NoKey, Outcome: c.Outcome.String(),
 		RoundTripMicros: c.RoundTrip.Microseconds(), HandshakeMicros: c.Handshake.Microseconds(), TookMicros: c.Duration.Microseconds(),
 		Address: c.Address, InUse: activeRoute(st) == c.Route.ID(), Rank: "it would not be tried",
 	}
@@ -176,7 +179,11 @@ func checkText(list []control.Checked, width int) string {
 		}
 		if c.Works {
 			fmt.Fprintf(&b, "%s  works%s\n", c.Route, inUse)
-			line("right key; round trip %s, handshake %s", micros(c.RoundTripMicros), micros(c.HandshakeMicros))
+			if c.NoKey {
+				line("a TCP connection to %s is answered in %s; no key was proved, as no agent runs there", c.Address, micros(c.RoundTripMicros))
+			} else {
+				line("right key; round trip %s, handshake %s", micros(c.RoundTripMicros), micros(c.HandshakeMicros))
+			}
 		} else {
 			fmt.Fprintf(&b, "%s  does not work%s\n", c.Route, inUse)
 			line("%s", c.Error)

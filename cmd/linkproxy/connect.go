@@ -110,7 +110,7 @@ func (w *world) configFor(target string) (*config.Config, error) {
 }
 
 // connectAlone opens a stream over a link of this process.
-func (w *world) connectAlone(ctx context.Context, target string) (net.Conn, func(), error) {
+func (w *world) connectAlone(ctx context.Context, target string) (conn net.Conn, closeAll func(), err error) {
 	cfg, err := w.configFor(target)
 	if err != nil {
 		return nil, nil, err
@@ -128,10 +128,16 @@ func (w *world) connectAlone(ctx context.Context, target string) (net.Conn, func
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := r.dialer.Open(ctx, peer, at, dialer.OpenOptions{})
+	if p, _ := cfg.Peer(peer); p.NoAgent {
+		opened := make(dialing, 1)
+		told := w.tellWaiting(target, opened)
+		defer told()
+		defer func() { opened <- err }()
+	}
+	conn, err = r.dialer.OpenContext(ctx, peer, at, dialer.OpenOptions{})
 	if err != nil {
 		r.close()
 		return nil, nil, err
 	}
-	return s, r.close, nil
+	return conn, r.close, nil
 }

@@ -181,7 +181,8 @@ func hasTailnet() bool {
 // listedPeer is a peer of the config, for programs.
 type listedPeer struct {
 	Name   string   `json:"name"`
-	ID     string   `json:"id"`
+	ID     string   `json:"id"`    // empty without an agent
+	Agent  bool     `json:"agent"` // linkproxy runs there
 	Routes []string `json:"routes"`
 	Reach  []string `json:"reach,omitempty"`
 }
@@ -189,7 +190,10 @@ type listedPeer struct {
 func listedPeers(cfg *config.Config) []listedPeer {
 	list := []listedPeer{}
 	for _, p := range cfg.Peers {
-		l := listedPeer{Name: p.Name, ID: p.ID.String(), Reach: p.Reach}
+		l := listedPeer{Name: p.Name, Agent: !p.NoAgent, Reach: p.Reach}
+		if l.Agent {
+			l.ID = p.ID.String()
+		}
 		for _, r := range p.Routes {
 			l.Routes = append(l.Routes, r.String())
 		}
@@ -222,7 +226,7 @@ func (w *world) cmdPeers() *cli.Command {
 				for _, r := range p.Routes {
 					routes = append(routes, r.String())
 				}
-				w.print("%-20s %s  %s", p.Name, p.ID, strings.Join(routes, " "))
+				w.print("%-20s %s  %s", p.Name, idOf(p), strings.Join(routes, " "))
 			}
 			return nil
 		},

@@ -133,6 +133,9 @@ func peerText(b *strings.Builder, p control.Peer, now time.Time) {
 	for _, l := range p.Links {
 		linkText(b, l, now)
 	}
+	if p.NoAgent {
+		connsText(b, p, now)
+	}
 	others := 0
 	for _, r := range p.Routes {
 		if r.Attached {

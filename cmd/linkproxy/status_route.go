@@ -16,6 +16,9 @@ func peerStatus(p dialer.PeerStatus, now time.Time) control.Peer {
 		Name: p.Name, ID: p.ID.String(), State: p.State.String(), Next: p.Next, NextWhy: plainly(p.NextWhy), Waiting: p.Waiting,
 		RacedAt: p.RaceEnded, Active: activeRoute(p), Links: []control.Link{},
 	}
+	if p.Plain {
+		cp.ID, cp.NoAgent, cp.Conns = "", true, plainConns(p)
+	}
 	if p.Err != nil {
 		cp.Error = plainly(said(p.Err))
 	}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"linkproxy/cmd/linkproxy/config"
 	"linkproxy/control"
 	"linkproxy/dialer"
 	"linkproxy/dialer/route"
@@ -60,6 +59,10 @@ func usedText(p control.Peer) string {
 	}
 	undo := fmt.Sprintf("`linkproxy use %s auto` or a restart of `linkproxy up`", p.Name)
 	switch {
+	case p.NoAgent && p.Pin == "":
+		return fmt.Sprintf("nothing is pinned: each new connection to %s takes the best route", p.Name)
+	case p.NoAgent:
+		return fmt.Sprintf("new connections to %s take %s, open ones stay where they are; pinned until %s", p.Name, p.Pin, undo)
 	case p.Pin == "" && p.Active == "":
 		return fmt.Sprintf("%s %s; nothing is pinned: the best route is chosen once an app asks", p.Name, where)
 	case p.Pin == "":
@@ -77,7 +80,7 @@ func (u *up) use(ctx context.Context, peer, what string, only bool) error {
 	p, _ := u.cfg.Peer(peer)
 	u.mu.Unlock()
 	for _, c := range p.Routes {
-		rt, err := route.ParseRoute(c.String(), config.DefaultPort)
+		rt, err := dialerRoute(p, c)
 		if err != nil {
 			return err
 		}

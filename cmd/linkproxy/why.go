@@ -147,6 +147,9 @@ func standing(st dialer.PeerStatus, now time.Time) (is, moves string) {
 	default:
 		is = fmt.Sprintf("%s is not connected: no app asks for it.", st.Name)
 	}
+	if len(st.Conns) > 0 {
+		is = standingPlain(st)
+	}
 	if st.Err != nil {
 		is += " " + capital(plainly(said(st.Err))) + "."
 	}
