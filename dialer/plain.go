@@ -276,7 +276,7 @@ func (pl *plain) tend(now time.Time) time.Time {
 		if at := c.adrift.Add(route.AbsentLimit); at.After(now) {
 			wake.add(at)
 		} else {
-			pl.cut(c, fmt.Errorf("this machine no longer has %s", c.local))
+			pl.cut(now, c, fmt.Errorf("this machine no longer has %s", c.local))
 		}
 	}
 	pl.p.tellBusy(len(pl.conns))
@@ -433,13 +433,14 @@ func (pl *plain) end(cause error) {
 		s.fail(cause, all)
 	}
 	for c := range pl.conns {
-		pl.cut(c, cause)
+		pl.cut(time.Now(), c, cause)
 	}
 }
 
 // cut ends a connection so that both its ends see a failure.
-func (pl *plain) cut(c *plainConn, cause error) {
+func (pl *plain) cut(now time.Time, c *plainConn, cause error) {
 	delete(pl.conns, c)
+	pl.p.decided(route.Decision{At: now, What: fmt.Sprintf("reset a connection to %s over %s", c.target, c.route), Why: cause.Error()})
 	pl.p.log.Info("a connection has ended with its route", "target", c.target, "route", c.route.ID(), "cause", cause)
 	var err error = endError(pl.p.name, cause)
 	c.cause.CompareAndSwap(nil, &err)

@@ -303,6 +303,10 @@ func TestPlainEndsWithItsRoute(t *testing.T) {
 		if n := w.nas(nasLAN, "80").Live(); n != 0 {
 			t.Errorf("%d sockets live", n)
 		}
+		why, err := w.d.Why(t.Context(), "nas")
+		if err != nil || why[len(why)-1].What != "reset a connection to nas:80 over lan:192.168.1.9" {
+			t.Errorf("told last: %+v, %v", why[len(why)-1], err)
+		}
 		w.d.SetPath(home("192.0.2.1"))
 		c = w.openNAS("80")
 		w.d.SetPeers(nil)

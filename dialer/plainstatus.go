@@ -45,7 +45,12 @@ func (pl *plain) status(now time.Time, s *PeerStatus) {
 		s.State = StateConnected
 	}
 	for _, v := range pl.services {
-		s.Waiting += len(v.waiting) + len(v.following)
+		s.Waiting += len(v.waiting)
+		for _, a := range v.following {
+			if !slices.Contains(v.waiting, a) {
+				s.Waiting++
+			}
+		}
 		switch {
 		case v.race != nil:
 			s.State = StateConnecting
