@@ -19,6 +19,7 @@ var ours = map[string][]string{
 	"dialer/route":            {},
 	"state/identity":          {"internal/files"},
 	"internal/files":          {},
+	"state":                   {"dialer/route", "internal/files"},
 	"internal/pipe":           {"internal/sock"},
 	"internal/sock":           {},
 	"discovery/netwatch":      {}, // dialer translates what it reports for route
@@ -42,7 +43,7 @@ var ours = map[string][]string{
 	"cmd/linkproxy/config": {"host", "state/identity"},
 	"cmd/linkproxy": {
 		"cmd/linkproxy/config", "control", "dialer", "dialer/route", "discovery/netwatch", "host", "internal/pipe", "link", "proxy",
-		"state/identity", "testenv",
+		"state", "state/identity", "testenv",
 	},
 }
 

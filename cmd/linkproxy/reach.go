@@ -8,6 +8,7 @@ import (
 	"linkproxy/dialer"
 	"linkproxy/discovery/netwatch"
 	"linkproxy/link"
+	"linkproxy/state"
 	"linkproxy/state/identity"
 )
 
@@ -15,6 +16,7 @@ import (
 type reach struct {
 	dialer *dialer.Dialer
 	watch  *netwatch.Watcher
+	store  *state.Store
 	stop   context.CancelFunc
 	wg     sync.WaitGroup
 }
@@ -24,12 +26,17 @@ func newReach(w *world, cfg *config.Config, key *identity.Key, p link.Process) (
 	if err != nil {
 		return nil, err
 	}
-	r := &reach{watch: netwatch.New(netwatch.Config{})}
+	secret, err := state.InstallSecret(w.state)
+	if err != nil {
+		w.log.Warn("networks with the same addresses are not told apart", "cause", err)
+	}
+	r := &reach{watch: netwatch.New(netwatch.Config{Secret: secret}), store: state.Open(state.Config{Dir: w.state, Log: w.log})}
 	if err := r.watch.Problem(); err != nil {
 		w.log.Warn("changes of this machine's network are noticed late", "cause", err)
 	}
 	r.dialer = dialer.New(dialer.Config{
 		Key: key, Process: p, Peers: peers, Wait: cfg.Listen.Wait, Path: dialer.PathOf(r.watch.Snapshot()), Log: w.log,
+		Recall: r.store.Load, Remember: r.store.Save,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
@@ -44,4 +51,5 @@ func (r *reach) close() {
 	r.wg.Wait()
 	r.watch.Close()
 	r.dialer.Close()
+	r.store.Close()
 }
