@@ -3,6 +3,7 @@ package dialer
 import (
 	"net/netip"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,11 +63,11 @@ func wired() netwatch.Link {
 func TestFollow(t *testing.T) {
 	in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, nil, func(t *testing.T, w *world) {
 		m := &machine{reading: netwatch.Reading{Links: []netwatch.Link{wifi()}}, changed: make(chan struct{}, 1)}
-		var slept time.Duration
+		var slept atomic.Int64
 		watch := netwatch.New(netwatch.Config{
 			Read:    func() (netwatch.Reading, error) { return m.reading, nil },
 			Changed: func() <-chan struct{} { return m.changed },
-			Wall:    func() time.Time { return time.Now().Add(slept) },
+			Wall:    func() time.Time { return time.Now().Add(time.Duration(slept.Load())) },
 		})
 		w.d.SetPath(PathOf(watch.Snapshot()))
 		w.wg.Go(func() { watch.Run(t.Context()) })
@@ -87,7 +88,7 @@ func TestFollow(t *testing.T) {
 			t.Error("no race after a change of the network")
 		}
 		before := w.status().Link.Carriers
-		slept = 8 * time.Hour
+		slept.Store(int64(8 * time.Hour))
 		time.Sleep(1100 * ms) // a watchful watcher looks at the clock each second
 		synctest.Wait()
 		if n := len(w.dialled()); n == 0 {
