@@ -38,7 +38,7 @@ type service struct {
 	known  bool // chosen works, as far as is known
 	chosen route.Route
 	limit  time.Duration // how long a dial over it may take before that is doubted
-	look   time.Time     // when a better class is looked for, if there is one
+	look   time.Time     // when a better one is looked for
 
 	waiting   []*ask // for a race
 	following []*ask // with a dial of their own
@@ -108,12 +108,14 @@ func (pl *plain) open(now time.Time, target string, a *ask) {
 		pl.services[port] = s
 		pl.bound(s)
 	}
-	if s.known && (s.race != nil || !s.lookDue(now)) {
-		s.follow(now, a)
+	if !s.known {
+		s.await(now, a)
 		return
 	}
-	s.hurry = s.hurry || s.known // a better class is looked for beside the one that works
-	s.await(now, a)
+	s.follow(now, a)
+	if s.race == nil {
+		s.lookForBetter(now)
+	}
 }
 
 // leave takes an ask back. Its race goes on.
@@ -212,6 +214,11 @@ func (s *service) doubt(now time.Time) {
 	s.known, s.hurry = false, s.hurry || len(s.following) > 0
 	for _, a := range s.following {
 		s.await(now, a)
+	}
+	if s.race != nil && s.race.look {
+		s.race.look = false
+		s.again.Started(now)
+		s.race.step(now, route.Joined{Plan: s.p.roam.Ranking(now)})
 	}
 }
 
@@ -399,16 +406,6 @@ func (pl *plain) changed(now time.Time, what string) {
 // moved follows a change of this machine's network: a connection whose own address is gone is over, as a link's carrier is.
 func (pl *plain) moved(now time.Time, path route.Path) {
 	pl.changed(now, "the network path")
-	for _, s := range pl.services {
-		if s.race == nil {
-			continue
-		}
-		for _, a := range s.race.tries {
-			if s.race != nil && a.record.Outcome == route.Running && !path.Has(a.record.Local) {
-				s.race.step(now, route.Vanished{Local: a.record.Local})
-			}
-		}
-	}
 	for c := range pl.conns {
 		switch {
 		case path.Has(c.local):

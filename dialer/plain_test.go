@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,6 +173,52 @@ func TestPlainClimbsBack(t *testing.T) {
 		w.wantDials("100.64.0.3:80", "192.168.1.9:80")
 		wantRoute(t, w.openNAS("80"), nasLAN)
 		w.wantDials("192.168.1.9:80")
+	})
+}
+
+// TestPlainLooksInVain: looking at a better class that is still dead costs the app nothing, and nothing is said of it.
+func TestPlainLooksInVain(t *testing.T) {
+	inNAS(t, both, nil, func(t *testing.T, w *world) {
+		w.nas(nasLAN, "80").Hang(true)
+		wantRoute(t, w.openNAS("80"), nasTailnet)
+		time.Sleep(route.CheckEvery)
+		w.dialled()
+		began := w.since()
+		wantRoute(t, w.openNAS("80"), nasTailnet)
+		wantTime(t, "the connection and its echo", w.since()-began, 80*ms)
+		w.wantDials("100.64.0.3:80", "192.168.1.9:80")
+		time.Sleep(20 * time.Second)
+		if st := w.status(); st.Err != nil || st.State != StateConnected {
+			t.Errorf("%s, %v", st.State, st.Err)
+		}
+		// The tailnet dies while the LAN is looked at: that race is for all then.
+		time.Sleep(time.Minute)
+		w.nas(nasTailnet, "80").Hang(true)
+		w.wg.Go(func() {
+			time.Sleep(time.Second)
+			w.nas(nasLAN, "80").Hang(false)
+		})
+		began = w.since()
+		wantRoute(t, w.openNAS("80"), nasLAN)
+		wantTime(t, "the connection and its echo", w.since()-began, time.Second+20*ms)
+	})
+}
+
+// TestPlainPinIsReturnedTo: what is pinned is preferred, is not waited for while it is down, and is found again.
+func TestPlainPinIsReturnedTo(t *testing.T) {
+	inNAS(t, both, nil, func(t *testing.T, w *world) {
+		if err := w.d.Use(t.Context(), "nas", "tailnet", false); err != nil {
+			t.Fatal(err)
+		}
+		wantRoute(t, w.openNAS("80"), nasTailnet)
+		w.nas(nasTailnet, "80").Hang(true)
+		wantRoute(t, w.openNAS("80"), nasLAN)
+		time.Sleep(time.Minute)
+		w.nas(nasTailnet, "80").Hang(false)
+		time.Sleep(2 * route.FailureWindow)
+		wantRoute(t, w.openNAS("80"), nasLAN)
+		time.Sleep(time.Second)
+		wantRoute(t, w.openNAS("80"), nasTailnet)
 	})
 }
 
@@ -423,4 +471,81 @@ func TestPlainCheckUseWhy(t *testing.T) {
 			t.Errorf("told %v", told)
 		}
 	})
+}
+
+// TestPlainWeather: whatever routes, networks, config and apps do, every call ends in its time, what it returns works or says why
+// not, and no socket is left that nobody has.
+func TestPlainWeather(t *testing.T) {
+	for seed := range uint64(20) {
+		inNAS(t, both, func(c *Config) { c.Wait = 20 * time.Second }, func(t *testing.T, w *world) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			var apps sync.WaitGroup
+			var served atomic.Int32
+			for range 300 {
+				time.Sleep(time.Duration(random.IntN(400)) * ms)
+				switch r := []route.Route{nasLAN, nasTailnet}[random.IntN(2)]; random.IntN(9) {
+				case 0:
+					w.nas(r, "80").Hang(random.IntN(2) == 0)
+				case 1:
+					w.nas(r, "443").Unreachable(random.IntN(2) == 0)
+				case 2:
+					_ = w.nas(r, "80").Refuse(random.IntN(2) == 0)
+				case 3:
+					w.d.SetPath(home([]string{"192.0.2.1", "192.0.2.1", "192.0.2.9"}[random.IntN(3)]))
+				case 4:
+					w.d.SetPeers([]Peer{{Name: "nas", Routes: [][]route.Route{{nasLAN}, {nasTailnet}, {nasLAN, nasTailnet}}[random.IntN(3)]}})
+				default:
+					patience, port := time.Duration(random.IntN(30_000))*ms, []string{"80", "443", "9"}[random.IntN(3)]
+					apps.Go(func() {
+						if plainApp(t, w, patience, port) {
+							served.Add(1)
+						}
+					})
+				}
+			}
+			apps.Wait()
+			if got := served.Load(); got < 20 || got > 150 {
+				t.Errorf("seed %d: %d apps got a connection: no weather", seed, got)
+			}
+			time.Sleep(time.Minute)
+			st := w.status()
+			if st.Waiting != 0 || len(st.Conns) != 0 || st.State != StateIdle {
+				t.Errorf("seed %d: %d wait, %d are open, %s", seed, st.Waiting, len(st.Conns), st.State)
+			}
+			for _, r := range []route.Route{nasLAN, nasTailnet} {
+				for _, port := range []string{"80", "443", "9"} {
+					if n := w.nas(r, port).Live(); n != 0 {
+						t.Errorf("seed %d: %d sockets to port %s over %s", seed, n, port, r)
+					}
+				}
+			}
+		})
+	}
+}
+
+// plainApp opens a connection, uses it if it gets one, and closes it.
+func plainApp(t *testing.T, w *world, patience time.Duration, port string) (served bool) {
+	ctx, cancel := contextWithTimeout(t, patience)
+	defer cancel()
+	began := w.since()
+	c, err := w.d.DialContext(ctx, "nas", "nas:"+port)
+	if took := w.since() - began; took > min(patience, 20*time.Second) {
+		t.Errorf("port %s after %s, with a patience of %s", port, took, patience)
+	}
+	if err != nil {
+		var why interface{ Reason() string }
+		if !errors.Is(err, errLeft) && !errors.As(err, &why) {
+			t.Errorf("port %s: %v", port, err)
+		}
+		return false
+	}
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if _, err := io.WriteString(c, "x"); err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
+		if errors.Is(err, io.EOF) {
+			t.Errorf("port %s ended cleanly", port)
+		}
+	}
+	c.Close()
+	return true
 }

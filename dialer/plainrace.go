@@ -64,18 +64,48 @@ type plainRace struct {
 	tries   []*attempt
 	refused time.Time // the first refusal; zero: none
 	won     bool
+	look    bool // for a better route than the chosen one: nobody waits for it
 }
 
+// startRace begins the race that all who wait are for.
 func (s *service) startRace(now time.Time, why string) {
+	hurry := s.hurry
+	s.hurry = false
+	s.again.Started(now)
+	s.begin(now, &plainRace{s: s}, s.p.roam.Ranking(now), hurry, why)
+}
+
+// lookForBetter has a better class, or what is pinned, dialled beside the chosen route, when that is due.
+func (s *service) lookForBetter(now time.Time) {
+	if now.Before(s.look) {
+		return
+	}
+	pin := s.p.pin
+	plan := s.p.roam.Ranking(now)
+	class := route.Class(255)
+	for _, e := range plan {
+		if e.Route.Same(s.chosen) {
+			class = e.Why.Class
+		}
+	}
+	plan = slices.DeleteFunc(plan, func(e route.Ranked) bool {
+		return e.Route.Same(s.chosen) || e.Why.Demoted() || pin.Set() && !pin.Wants(e.Route) || !pin.Set() && e.Why.Class >= class
+	})
+	if len(plan) == 0 || pin.Set() && pin.Wants(s.chosen) {
+		return
+	}
+	s.look = now.Add(route.CheckEvery)
+	s.begin(now, &plainRace{s: s, look: true}, plan, true, fmt.Sprintf("%s is in use, a better one is looked for every %s", s.chosen, route.CheckEvery))
+}
+
+func (s *service) begin(now time.Time, r *plainRace, plan []route.Ranked, atOnce bool, why string) {
 	p := s.p
-	plan := p.roam.Ranking(now)
 	facts := p.roam.Facts
 	facts.Now = now
 	p.decided(route.ExplainRace(facts, plan, p.refused, fmt.Sprintf("port %s: %s", s.port, why)))
-	r := &plainRace{s: s, path: facts.Path}
-	r.race = route.NewRace(now, plan, route.RaceOptions{AllAtOnce: s.hurry && !p.pin.Set(), Budget: &p.roam.Budget})
-	s.race, s.hurry = r, false
-	s.again.Started(now)
+	r.path = facts.Path
+	r.race = route.NewRace(now, plan, route.RaceOptions{AllAtOnce: atOnce, Budget: &p.roam.Budget})
+	s.race = r
 	r.step(now, route.Tick{})
 }
 
@@ -143,9 +173,7 @@ func (r *plainRace) take(now time.Time, a *attempt) {
 
 func (r *plainRace) finish(now time.Time, res *route.Result) {
 	s, p := r.s, r.s.p
-	s.race, s.ended, s.last = nil, now, res.Attempts
-	s.known = s.known && res.Won
-	p.lastRace, p.lastRaceAt = res.Attempts, now
+	s.race = nil
 	p.decided(route.ExplainEnd(now, res, "port "+s.port))
 	if res.Won || !r.refused.IsZero() {
 		r.refund(now, res.Attempts)
@@ -153,6 +181,11 @@ func (r *plainRace) finish(now time.Time, res *route.Result) {
 	facts := &p.roam.Facts
 	facts.Memory = facts.Memory.Record(now, route.Raced{Start: r.path, End: facts.Path, Attempts: r.learned(res.Attempts), Known: p.conf.Routes})
 	p.d.cfg.Remember(p.key(), facts.Memory)
+	if r.look && !res.Won {
+		return // what is in use stays
+	}
+	s.ended, s.last = now, res.Attempts
+	p.lastRace, p.lastRaceAt = res.Attempts, now
 	switch {
 	case res.Won:
 		s.again.Won(now)
@@ -189,14 +222,4 @@ func (r *plainRace) learned(attempts []route.Attempt) []route.Attempt {
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(attempts), func(a route.Attempt) bool { return a.Outcome == route.Won && a.Route.Class > best })
-}
-
-// lookDue says whether a better class than the chosen one is to be looked for.
-func (s *service) lookDue(now time.Time) bool {
-	if now.Before(s.look) || s.p.pin.Set() && s.p.pin.Wants(s.chosen) {
-		return false
-	}
-	plan := s.p.roam.Ranking(now)
-	i := slices.IndexFunc(plan, func(r route.Ranked) bool { return r.Route.Same(s.chosen) })
-	return i < 0 || slices.ContainsFunc(plan, func(r route.Ranked) bool { return r.Why.Class < plan[i].Why.Class && !r.Why.Demoted() })
 }
