@@ -549,3 +549,19 @@ func plainApp(t *testing.T, w *world, patience time.Duration, port string) (serv
 	c.Close()
 	return true
 }
+
+// TestPlainLookBecomesTheRace: when the route in use dies while a better one is looked at in vain, the rest join that race.
+func TestPlainLookBecomesTheRace(t *testing.T) {
+	nasDirect := mustPlain("direct:198.51.100.9")
+	inNAS(t, both, func(c *Config) { c.Peers[0].Routes = append(c.Peers[0].Routes, nasDirect) }, func(t *testing.T, w *world) {
+		w.nas(nasDirect, "80").SetDelay(30 * ms)
+		w.listen("198.51.100.9:80", echoConn)
+		w.nas(nasLAN, "80").Hang(true)
+		wantRoute(t, w.openNAS("80"), nasTailnet)
+		time.Sleep(route.CheckEvery)
+		w.nas(nasTailnet, "80").Hang(true)
+		began := w.since()
+		wantRoute(t, w.openNAS("80"), nasDirect)
+		wantTime(t, "the connection and its echo", w.since()-began, route.SlotStep+120*ms)
+	})
+}
