@@ -101,3 +101,40 @@ func TestFollow(t *testing.T) {
 		_ = s.Close()
 	})
 }
+
+// TestWhatARaceTeachesIsRemembered: the next dialer, on the same network, begins with what worked, and gives the dead route no head
+// start; elsewhere it begins anew.
+func TestWhatARaceTeachesIsRemembered(t *testing.T) {
+	var memory route.Memory
+	routers := []string{"5f3a", "5f3a", "77aa"}
+	at := func(router string) route.Path {
+		prefix := netip.MustParsePrefix("192.168.1.0/24")
+		return route.Path{Tailnet: true, Interfaces: []route.Interface{{
+			Name: "wlan0", Kind: route.WiFi, Addrs: []netip.Prefix{netip.MustParsePrefix("192.168.1.7/24")}, Default: true,
+			Network: route.Network{Kind: route.WiFi, Prefix: prefix, Router: router},
+		}}}
+	}
+	for i, c := range []struct {
+		first route.Route
+		took  time.Duration
+	}{
+		{lan, 250*ms + 3*2*10*ms}, // nothing is known: the other route starts after its head start
+		{tailnet, 3 * 2 * 10 * ms},
+		{tailnet, 3 * 2 * 10 * ms}, // another home: what worked last anywhere leads
+	} {
+		in(t, delays{lan: 5 * ms, tailnet: 10 * ms}, func(c *Config) {
+			c.Path = at(routers[i])
+			c.Recall = func(string) route.Memory { return memory }
+			c.Remember = func(_ string, m route.Memory) { memory = m }
+		}, func(t *testing.T, w *world) {
+			w.route(lan).Hang(true)
+			start := time.Now()
+			s := w.open(echoTarget)
+			wantTime(t, "open with router "+routers[i], time.Since(start), c.took)
+			if d := w.dialled(); len(d) == 0 || d[0].address != c.first.Address {
+				t.Errorf("run %d dialled %v, want %s first", i, d, c.first)
+			}
+			_ = s.Close()
+		})
+	}
+}

@@ -206,6 +206,7 @@ func (p *peer) end() {
 		p.plain.end(p.endedBy())
 	}
 	close(p.gone)
+	p.inRace(time.Now(), route.Stop{Why: "the peer's loop has ended"}) // so that what it has found out is remembered
 	if p.client == nil {
 		return
 	}

@@ -85,7 +85,7 @@ func (r *race) won(now time.Time, a *attempt) {
 func (r *race) finish(now time.Time, res *route.Result) {
 	p := r.p
 	p.race = nil
-	if !r.stopped {
+	if !r.stopped || res.Won {
 		p.lastRace, p.lastRaceAt = res.Attempts, now
 		p.learn(now, r, res)
 	}

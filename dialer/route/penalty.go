@@ -130,11 +130,6 @@ func (r *Roam) setPenalty(now time.Time, n Network, id string, p Penalty, why st
 	r.act(Remember{Network: n, RouteID: id, Penalty: p, Why: why})
 }
 
-// begin starts the trial of the carrier that has come into use.
-func (r *Roam) begin(now time.Time, c *carrier, counted, back bool) {
-	r.trial = trial{id: c.ID, since: now, counted: counted, back: back}
-}
-
 // tryHeld clears the history of a route that has held.
 func (r *Roam) tryHeld(now time.Time) {
 	in := r.inUse()

@@ -163,7 +163,6 @@ type racing struct {
 type choice struct {
 	old, fresh uint64 // 0: there is none to make
 	asked, due time.Time
-	why        string
 }
 
 // NewRoam returns a Roam for a peer that has no link yet.
@@ -289,18 +288,18 @@ func (r *Roam) ranking() []Ranked {
 	}
 	list := Rank(r.Facts)
 	if len(r.unplaced) > 0 {
-		list = r.withUnplaced(list)
+		list = r.withUnplaced(list, r.now)
 	}
 	r.ranked = r.pin.pinned(list)
 	return r.ranked
 }
 
 // withUnplaced adds the penalties earned on a network that cannot be named.
-func (r *Roam) withUnplaced(list []Ranked) []Ranked {
+func (r *Roam) withUnplaced(list []Ranked, now time.Time) []Ranked {
 	var first, last []Ranked
 	for _, e := range list {
 		if p, ok := r.unplaced[e.Route.ID()]; ok {
-			e.Why.Penalty, e.Why.Penalized = p, p.Active(r.now)
+			e.Why.Penalty, e.Why.Penalized = p, p.Active(now)
 		}
 		if e.Why.Penalized {
 			last = append(last, e)

@@ -15,5 +15,9 @@ func (r *Roam) NextRace(now time.Time) (at time.Time, why string, ok bool) {
 func (r *Roam) Ranking(now time.Time) []Ranked {
 	facts := r.Facts
 	facts.Now = now
-	return r.pin.pinned(Rank(facts))
+	list := Rank(facts)
+	if len(r.unplaced) > 0 {
+		list = r.withUnplaced(list, now)
+	}
+	return r.pin.pinned(list)
 }

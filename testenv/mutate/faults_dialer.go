@@ -4,36 +4,36 @@ package main
 var dialerFaults = []fault{
 	// The other carriers.
 	{
-		name: "the other carrier is dropped while the one in use is in doubt", file: "dialer/standby.go", first: "TestBulkMovesWithItsLink",
-		text: "	if in.Suspect {\n		return", by: "	if false {\n		return",
+		name: "the other carrier is dropped while the one in use is in doubt", file: "dialer/route/roam_standby.go",
+		text: "	if !r.free() || in == nil || !in.trusted() {", by: "	if !r.free() || in == nil {",
 	},
 	{
-		name: "a standby is sought though none is ever wanted", file: "dialer/standby.go", first: "TestLostCarrierIsReplacedAtOnce",
-		text: "	if p.conf.Standby == StandbyNever || len(", by: "	if len(",
+		name: "a standby is sought though none is ever wanted", file: "dialer/route/roam_standby.go",
+		text: "	if r.standby == StandbyNever || r.link", by: "	if r.link",
 	},
 	{
-		name: "a standby is kept for ever", file: "dialer/standby.go", first: "TestStandbyIsKeptWhileBytesMove",
-		text: "	activeFor = 60 * time.Second", by: "	activeFor = 60 * time.Hour",
+		name: "a standby is kept for ever", file: "dialer/route/roam_standby.go",
+		text: "	ActiveFor = 60 * time.Second", by: "	ActiveFor = 60 * time.Hour",
 	},
 	{
-		name: "a standby whose route is dead is sought without rest", file: "dialer/standby.go", first: "TestStandbyIsKeptWhileBytesMove",
-		text: "		s.delay = min(2*s.delay, seekMax)", by: "		s.delay = min(s.delay, seekMax)",
+		name: "a standby whose route is dead is sought without rest", file: "dialer/route/roam_standby.go",
+		text: "		p.delay = min(2*p.delay, SeekMax)", by: "		p.delay = min(p.delay, SeekMax)",
 	},
 	{
-		name: "a standby is not dropped when it is no longer wanted", file: "dialer/standby.go", first: "TestStandbyIsKeptWhileBytesMove",
-		text: "		case !c.Suspect:\n			p.client.Drop(c.Gen)", by: "		case !c.Suspect:",
+		name: "a standby is not dropped when it is no longer wanted", file: "dialer/route/roam_standby.go",
+		text: "			r.drop(c, \"it is not needed beside \"+in.Route.ID())", by: "			_ = c",
 	},
 	{
-		name: "the carrier kept as standby is closed like one that was left", file: "dialer/standby.go", first: "TestCarrierThatTheLinkLeftServesAsStandby",
-		text: "				p.client.Keep(keep, true)", by: "				p.client.Keep(keep, false)",
+		name: "the carrier kept as standby is closed like one that was left", file: "dialer/roam.go", first: "TestCarrierThatTheLinkLeftServesAsStandby",
+		text: "		p.client.Keep(a.ID, true)", by: "		p.client.Keep(a.ID, false)",
 	},
 	{
-		name: "the link stays on a route that is no longer configured", file: "dialer/standby.go", first: "TestReload",
-		text: "	if !p.configured(in.Name) && p.leave(now, st, in, wake) {", by: "	if false {",
+		name: "the link stays on a route that is no longer configured", file: "dialer/route/roam_standby.go",
+		text: "	if known && !in.draining {", by: "	if !in.draining {",
 	},
 	{
-		name: "a standby costs the budget nothing", file: "dialer/standby.go", first: "TestSecondCarriersKeepToTheBudget",
-		text: "	if !p.budget.TakeSpare(now) {", by: "	if false {",
+		name: "a standby costs the budget nothing", file: "dialer/route/roam_standby.go",
+		text: "	if !r.Budget.TakeSpare(now) {", by: "	if false {",
 	},
 	// The carrier for bulk.
 	{
@@ -58,7 +58,7 @@ var dialerFaults = []fault{
 	},
 	{
 		name: "the carrier for bulk costs the budget nothing", file: "dialer/bulk.go", first: "TestSecondCarriersKeepToTheBudget",
-		text: "	if !p.budget.TakeSpare(now) {", by: "	if false {",
+		text: "	if !p.roam.Budget.TakeSpare(now) {", by: "	if false {",
 	},
 	// Races and attempts.
 	{
@@ -67,27 +67,27 @@ var dialerFaults = []fault{
 	},
 	{
 		name: "a better class just behind the winner is not used", file: "dialer/race.go", first: "TestBetterClassJustBehindTheWinnerIsUsed",
-		text: "			r.won(r.find(a.Route), true)", by: "			r.won(r.find(a.Route), false)",
+		text: "		case route.Keep:\n			r.won(now, r.find(a.Route))\n", by: "		case route.Keep:\n",
 	},
 	{
-		name: "a race keeps no account of the budget", file: "dialer/peer.go", first: "TestFlappingRouteIsHeldByTheBudget",
-		text: "route.RaceOptions{AllAtOnce: hurry, Budget: &p.budget}", by: "route.RaceOptions{AllAtOnce: hurry}",
+		name: "a race keeps no account of the budget", file: "dialer/race.go", first: "TestFlappingRouteIsHeldByTheBudget",
+		text: "AllAtOnce: s.AllAtOnce, Budget: &p.roam.Budget}", by: "AllAtOnce: s.AllAtOnce}",
 	},
 	{
-		name: "after a loss the routes are dialled one after the other", file: "dialer/peer.go", first: "TestBlackHole",
-		text: "route.RaceOptions{AllAtOnce: hurry, Budget: &p.budget}", by: "route.RaceOptions{AllAtOnce: hurry && false, Budget: &p.budget}",
+		name: "after a loss the routes are dialled one after the other", file: "dialer/race.go", first: "TestBlackHole",
+		text: "AllAtOnce: s.AllAtOnce, Budget: &p.roam.Budget}", by: "Budget: &p.roam.Budget}",
 	},
 	{
 		name: "a link that everybody forgot is kept", file: "dialer/race.go", first: "TestForgottenOnEveryRoute",
 		text: "		r.client.GiveUp()\n", by: "",
 	},
 	{
-		name: "a dial for a standby that this machine refused counts", file: "dialer/standby.go", first: "TestSecondCarriersKeepToTheBudget",
-		text: "			p.budget.Refund(now)\n", by: "",
+		name: "a dial for a standby that this machine refused counts", file: "dialer/route/roam_standby.go",
+		text: "	case NoRoute:\n		r.Budget.Refund(now)\n", by: "	case NoRoute:\n",
 	},
 	{
 		name: "a dial for bulk that this machine refused counts", file: "dialer/bulk.go", first: "TestSecondCarriersKeepToTheBudget",
-		text: "			p.budget.Refund(now)\n", by: "",
+		text: "			p.roam.Budget.Refund(now)\n", by: "",
 	},
 	{
 		name: "a loser among the addresses of a name is not closed", file: "dialer/connect.go", first: "TestAddressThatAnswersTooLateIsClosed",
@@ -116,7 +116,7 @@ var dialerFaults = []fault{
 	},
 	{
 		name: "an app that waits does not hurry the next race", file: "dialer/waits.go", first: "TestAppWaitsForARouteAndIsServed",
-		text: "		p.reconnect.Asked(now)\n	}\n}\n\n// expireWaits", by: "	}\n}\n\n// expireWaits",
+		text: "		p.tell(now, route.Asked{})\n	}\n}\n\n// expireWaits", by: "	}\n}\n\n// expireWaits",
 	},
 	{
 		name: "an app that left is waited for", file: "dialer/waits.go", first: "TestAppThatLeavesIsNotWaitedFor",
@@ -125,6 +125,15 @@ var dialerFaults = []fault{
 	{
 		name: "a peer that says no for good is asked until patience ends", file: "dialer/race.go", first: "TestUnpairedIsToldAtOnce",
 		text: "	return blocked || len(attempts) == 0", by: "	return blocked && false || len(attempts) == 0",
+	},
+	// Memory and path.
+	{
+		name: "a memory that was learned is not kept", file: "dialer/race.go", first: "TestWhatARaceTeachesIsRemembered",
+		text: "	p.d.cfg.Remember(p.key(), facts.Memory)\n", by: "",
+	},
+	{
+		name: "a change of the network is not told to the peers", file: "dialer/dialer.go", first: "TestFollow",
+		text: "		p.send(func(now time.Time) { p.pathChanged(now, path) })\n", by: "",
 	},
 	// Superseded.
 	{
@@ -247,6 +256,27 @@ var routeFaults = []fault{
 	{
 		name: "an unpinned peer is looked for where anybody says it is", file: "dialer/route/vet.go",
 		text: "	if r.Source != Configured && !v.Pinned {", by: "	if false {",
+	},
+	// Roaming.
+	{
+		name: "a route that did not hold is not penalized", file: "dialer/route/penalty.go",
+		text: "	p.Step++\n", by: "",
+	},
+	{
+		name: "a penalty keeps no upgrade away", file: "dialer/route/check.go",
+		text: "			u.floor = later(u.floor, r.skipped(now, id))\n", by: "",
+	},
+	{
+		name: "a carrier is left for a better class before it is ten seconds old", file: "dialer/route/check.go",
+		text: "	CarrierAge = 10 * time.Second", by: "	CarrierAge = time.Second",
+	},
+	{
+		name: "a distant tailnet is an upgrade", file: "dialer/route/check.go",
+		text: "	UpgradeSlack = 20 * time.Millisecond", by: "	UpgradeSlack = 2 * time.Second",
+	},
+	{
+		name: "an idle client looks for better routes", file: "dialer/route/check.go",
+		text: "|| r.link.Streams == 0 || in == nil || !in.trusted() || in.draining {", by: "|| in == nil || !in.trusted() || in.draining {",
 	},
 	{
 		name: "who was superseded goes on dialling", file: "dialer/route/race.go",
