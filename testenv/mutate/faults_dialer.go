@@ -16,7 +16,7 @@ var dialerFaults = []fault{
 		text: "	ActiveFor = 60 * time.Second", by: "	ActiveFor = 60 * time.Hour",
 	},
 	{
-		name: "a standby whose route is dead is sought without rest", file: "dialer/route/roam_standby.go",
+		name: "a standby whose route is dead is sought without rest", file: "dialer/route/roam_standby.go", first: "TestStandbyIsKeptWhileBytesMove", finder: "dialer",
 		text: "		p.delay = min(2*p.delay, SeekMax)", by: "		p.delay = min(p.delay, SeekMax)",
 	},
 	{
@@ -28,11 +28,11 @@ var dialerFaults = []fault{
 		text: "		p.client.Keep(a.ID, true)", by: "		p.client.Keep(a.ID, false)",
 	},
 	{
-		name: "the link stays on a route that is no longer configured", file: "dialer/route/roam_standby.go",
+		name: "the link stays on a route that is no longer configured", file: "dialer/route/roam_standby.go", first: "TestReload", finder: "dialer",
 		text: "	if known && !in.draining {", by: "	if !in.draining {",
 	},
 	{
-		name: "a standby costs the budget nothing", file: "dialer/route/roam_standby.go",
+		name: "a standby costs the budget nothing", file: "dialer/route/roam_standby.go", first: "TestSecondCarriersKeepToTheBudget", finder: "dialer",
 		text: "	if !r.Budget.TakeSpare(now) {", by: "	if false {",
 	},
 	// The carrier for bulk.
@@ -82,7 +82,7 @@ var dialerFaults = []fault{
 		text: "		r.client.GiveUp()\n", by: "",
 	},
 	{
-		name: "a dial for a standby that this machine refused counts", file: "dialer/route/roam_standby.go",
+		name: "a dial for a standby that this machine refused counts", file: "dialer/route/roam_standby.go", first: "TestSecondCarriersKeepToTheBudget", finder: "dialer",
 		text: "	case NoRoute:\n		r.Budget.Refund(now)\n", by: "	case NoRoute:\n",
 	},
 	{
@@ -133,7 +133,7 @@ var dialerFaults = []fault{
 	},
 	{
 		name: "a change of the network is not told to the peers", file: "dialer/dialer.go", first: "TestFollow",
-		text: "		p.send(func(now time.Time) { p.pathChanged(now, path) })\n", by: "",
+		text: "{ p.pathChanged(now, path) })", by: "{ _ = path })",
 	},
 	// Superseded.
 	{

@@ -102,7 +102,7 @@ func sound(list []fault) []fault {
 	var out []fault
 	for _, f := range list {
 		if !slices.ContainsFunc(out, func(o fault) bool { return o.pkg() == f.pkg() }) {
-			out = append(out, fault{name: noFault, file: f.file})
+			out = append(out, fault{name: noFault, file: f.file, finder: f.finder})
 		}
 	}
 	slices.SortFunc(out, func(a, b fault) int { return cmp.Compare(a.pkg(), b.pkg()) })

@@ -22,12 +22,20 @@ type fault struct {
 	text, by string
 	// first is the test that is known to find it and is run before all others, to save time; empty: none is.
 	first string
+	// by whom it is found, if that is not the package it is planted in: one that builds on it.
+	finder string
 }
 
 // noFault is the name of a task that plants nothing.
 const noFault = "(no fault)"
 
-func (f fault) pkg() string { return path.Dir(f.file) }
+// pkg is the package whose tests are to find it.
+func (f fault) pkg() string {
+	if f.finder != "" {
+		return f.finder
+	}
+	return path.Dir(f.file)
+}
 
 // errStale says that a fault no longer fits the code.
 var errStale = errors.New("the list is stale")
