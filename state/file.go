@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -16,9 +17,10 @@ import (
 const (
 	version = 1
 	// maxFile bounds what is read. A peer with 8 networks and some routes takes 10 KiB.
-	maxFile = 4 << 20
-	// maxPeers bounds how many are remembered; those not used for longest go.
-	maxPeers = 256
+	maxFile = 1 << 20
+	// maxPeers and maxRoutes, on one network, bound how many are remembered; those not used for longest go.
+	maxPeers  = 64
+	maxRoutes = 32
 )
 
 var (
@@ -142,6 +144,7 @@ func (p *peer) parseNetwork(raw fields) error {
 		}
 		m.Routes[id], n.routes[id] = one, r
 	}
+	bound(m.Routes)
 	if _, twice := p.nets[m.Network]; twice || !m.Network.Known() {
 		return fmt.Errorf("%w: %s is there twice, or cannot be told from others", errCorrupt, m.Network)
 	}
@@ -159,6 +162,9 @@ func parseRoute(raw fields) (r route.RouteMemory, err error) {
 		penalty.take("reasons", &r.Penalty.Reasons), penalty.take("cool_until", &r.Penalty.CoolUntil))
 	if handshake < 0 || handshake > int64(time.Hour/time.Microsecond) || r.Penalty.Step < 0 {
 		err = errors.Join(err, fmt.Errorf("%w: a number is out of range", errCorrupt))
+	}
+	if len(penalty) > 0 { // what is not known of it is kept
+		raw["penalty"], _ = json.Marshal(penalty) // of what was just parsed
 	}
 	r.Handshake = time.Duration(handshake) * time.Microsecond
 	r.Failures = r.Failures[max(0, len(r.Failures)-route.FailuresToDemote):]
@@ -212,8 +218,12 @@ func encodeRoute(r route.RouteMemory, extra fields) any {
 	if r.Relayed {
 		known["relayed"] = true
 	}
-	if p := r.Penalty; p.Step != 0 || !p.Until.IsZero() || !p.CoolUntil.IsZero() || len(p.Reasons) > 0 {
-		known["penalty"] = map[string]any{"step": p.Step, "until": p.Until, "reasons": p.Reasons, "cool_until": p.CoolUntil}
+	more := fields{}
+	if extra = maps.Clone(extra); extra.take("penalty", &more) != nil {
+		more = nil // never: it was read from a file
+	}
+	if p := r.Penalty; p.Step != 0 || !p.Until.IsZero() || !p.CoolUntil.IsZero() || len(p.Reasons) > 0 || len(more) > 0 {
+		known["penalty"] = more.with(map[string]any{"step": p.Step, "until": p.Until, "reasons": p.Reasons, "cool_until": p.CoolUntil})
 	}
 	return extra.with(known)
 }

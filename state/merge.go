@@ -3,7 +3,6 @@ package state
 import (
 	"cmp"
 	"maps"
-	"reflect"
 	"slices"
 	"time"
 
@@ -67,34 +66,56 @@ func mergeNetwork(base, ours, theirs route.NetworkMemory) route.NetworkMemory {
 		switch {
 		case inOurs && inTheirs:
 			out.Routes[id] = later(b, a, c)
-		case inOurs && !(inBase && reflect.DeepEqual(b, a)): // else they have forgotten it
+		case inOurs && !(inBase && same(b, a)): // else they have forgotten it
 			out.Routes[id] = a
-		case inTheirs && !(inBase && reflect.DeepEqual(b, c)):
+		case inTheirs && !(inBase && same(b, c)):
 			out.Routes[id] = c
 		}
 	}
+	bound(out.Routes)
 	return out
 }
 
 // later is the record of a route that both know.
 func later(base, ours, theirs route.RouteMemory) route.RouteMemory {
 	switch {
-	case reflect.DeepEqual(base, theirs):
+	case same(base, theirs):
 		return ours
-	case reflect.DeepEqual(base, ours), at(theirs).After(at(ours)):
+	case same(base, ours), at(theirs).After(at(ours)):
 		return theirs
 	default:
 		return ours
 	}
 }
 
-// at is when something was last learned of a route, as far as it shows.
+// at is when something was last learned of a route, as far as it shows. When a penalty ends says nothing of that.
 func at(r route.RouteMemory) time.Time {
 	t := r.LastSuccess
-	for _, f := range append(r.Failures[:len(r.Failures):len(r.Failures)], r.Penalty.Until, r.Penalty.CoolUntil) {
+	for _, f := range r.Failures {
 		if f.After(t) {
 			t = f
 		}
 	}
 	return t
+}
+
+// same compares by what a file can hold.
+func same(a, b route.RouteMemory) bool {
+	p, q := a.Penalty, b.Penalty
+	return a.LastSuccess.Equal(b.LastSuccess) && a.Handshake.Microseconds() == b.Handshake.Microseconds() && a.Relayed == b.Relayed &&
+		slices.EqualFunc(a.Failures, b.Failures, time.Time.Equal) &&
+		p.Step == q.Step && p.Until.Equal(q.Until) && p.CoolUntil.Equal(q.CoolUntil) && slices.Equal(p.Reasons, q.Reasons)
+}
+
+// bound drops the routes of which nothing was learned for longest.
+func bound(routes map[string]route.RouteMemory) {
+	if len(routes) <= maxRoutes {
+		return
+	}
+	ids := slices.SortedFunc(maps.Keys(routes), func(a, b string) int {
+		return cmp.Or(at(routes[b]).Compare(at(routes[a])), cmp.Compare(a, b))
+	})
+	for _, id := range ids[maxRoutes:] {
+		delete(routes, id)
+	}
 }

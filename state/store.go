@@ -72,7 +72,7 @@ func Open(cfg Config) *Store {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	f, err := s.read()
+	f, err := s.first()
 	if err != nil {
 		s.complain(fmt.Sprintf("what works on which network is learned anew: %v", err))
 	}
@@ -83,6 +83,23 @@ func Open(cfg Config) *Store {
 	}
 	go s.loop()
 	return s
+}
+
+// first reads what is there, as no other process writes it: a file that looks broken may be replaced a moment later.
+func (s *Store) first() (f *file, err error) {
+	if _, err := os.Stat(filepath.Join(s.dir, memoryFile)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	read := false
+	locked := s.locked(func() error {
+		read = true
+		f, err = s.read(true)
+		return nil
+	})
+	if locked != nil && !read {
+		return s.read(false)
+	}
+	return f, err
 }
 
 // Load is what is known of a peer. What it holds is not to be changed.
@@ -169,12 +186,15 @@ func (s *Store) write() {
 
 // store does the work of write while no other process does.
 func (s *Store) store(ours map[string]route.Memory) error {
-	f, err := s.read()
+	f, err := s.read(true)
 	if err != nil || s.frozen {
 		return err
 	}
-	if f == nil {
+	if f == nil { // it was never there, or was removed or set aside: all that is known goes there
 		f = &file{peers: map[string]*peer{}}
+		s.mu.Lock()
+		ours = maps.Clone(s.known)
+		s.mu.Unlock()
 	}
 	for key, m := range ours {
 		p := f.peers[key]
@@ -238,8 +258,9 @@ func (s *Store) locked(do func() error) error {
 	return errors.Join(do(), lock.Close())
 }
 
-// read returns nil if there is nothing to be read, and an error if it cannot be told whether there is.
-func (s *Store) read() (*file, error) {
+// read returns nil if there is nothing to be read, and an error if it cannot be told whether there is. A broken file is set aside if it
+// may be, by who holds the lock.
+func (s *Store) read(aside bool) (*file, error) {
 	path := filepath.Join(s.dir, memoryFile)
 	data, err := readSome(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -255,7 +276,7 @@ func (s *Store) read() (*file, error) {
 	case errors.Is(err, errNewer):
 		s.frozen = true
 		s.complain(fmt.Sprintf("%s is left alone, and nothing in it is used: %v; update linkproxy, or remove it", path, err))
-	case errors.Is(err, errCorrupt):
+	case errors.Is(err, errCorrupt) && aside:
 		aside, moved := files.SetAside(path, time.Now())
 		if moved != nil {
 			s.frozen = true
@@ -335,5 +356,14 @@ func makeSecret(dir, path string) error {
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
 	}
-	return os.Link(tmp.Name(), path)
+	if err := os.Link(tmp.Name(), path); err == nil || errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	// A file system without links: who reads the file in the moment before it is written is told so, and has no secret this time.
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(hex.EncodeToString(secret) + "\n")
+	return errors.Join(err, file.Close())
 }

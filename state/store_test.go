@@ -175,7 +175,7 @@ func TestNewerMembersAreKept(t *testing.T) {
 	s.Save("p", full())
 	s.Close()
 	text := d.get(t)
-	for _, at := range []string{`"version": 1`, `"last_at":`, `"kind": "wifi"`, `"handshake_us":`} {
+	for _, at := range []string{`"version": 1`, `"last_at":`, `"kind": "wifi"`, `"handshake_us":`, `"step": 2`} {
 		if strings.Count(text, at) == 0 {
 			t.Fatalf("no %s in the file", at)
 		}
@@ -194,8 +194,8 @@ func TestNewerMembersAreKept(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &now); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(text, `"new `); n != 4 || !strings.Contains(text, "direct:h:2") {
-		t.Errorf("%d of 4 unknown members are left:\n%s", n, text)
+	if n := strings.Count(text, `"new `); n != 5 || !strings.Contains(text, "direct:h:2") {
+		t.Errorf("%d of 5 unknown members are left:\n%s", n, text)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestBrokenFileIsSetAside(t *testing.T) {
 		"one twice":         `{"version": 1, "peers": {"p": {"networks": [{"kind": "cell"}, {"kind": "cell"}]}}}`,
 		"a negative":        `{"version": 1, "peers": {"p": {"networks": [{"kind": "cell", "routes": {"r": {"handshake_us": -1}}}]}}}`,
 		"an endless":        `{"version": 1, "peers": {"p": {"networks": [{"kind": "cell", "routes": {"r": {"handshake_us": 99999999999999}}}]}}}`,
-		"larger than 4 MiB": `{"version": 1, "peers": {}, "x": "` + strings.Repeat("x", maxFile) + `"}`,
+		"larger than 1 MiB": `{"version": 1, "peers": {}, "x": "` + strings.Repeat("x", maxFile) + `"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newDir(t)
@@ -307,6 +307,84 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	if isZero(c.Load("q")) {
 		t.Error("what b learned of another peer is lost")
+	}
+}
+
+// TestHeldPenaltyStaysLifted: with one process that goes on, and times as clocks give them.
+func TestHeldPenaltyStaysLifted(t *testing.T) {
+	d := newDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := d.open()
+		defer s.Close()
+		n, id := home("5f3a"), "tailnet:100.64.0.9:7000"
+		r := route.RouteMemory{LastSuccess: time.Now(), Handshake: 1234567 * time.Nanosecond}
+		save := func() {
+			t.Helper()
+			s.Save("p", s.Load("p").With(time.Now(), n, id, r))
+			time.Sleep(2 * saveEvery)
+			synctest.Wait()
+		}
+		save()
+		r.Penalty = r.Penalty.Fell(time.Now(), "lost after 3m0s")
+		save()
+		r.Penalty = r.Penalty.Held()
+		save()
+		other := d.open()
+		defer other.Close()
+		if got, ok := other.Load("p").At(n, id); !ok || got.Penalty.Step != 0 || !got.LastSuccess.Equal(r.LastSuccess) {
+			t.Errorf("on disk it is %+v", got)
+		}
+	})
+}
+
+// TestLaterIsWhatWasLearnedLater: a penalty that still runs is no newer than a success after it was earned.
+func TestLaterIsWhatWasLearnedLater(t *testing.T) {
+	old := route.RouteMemory{LastSuccess: epoch}
+	fell := old
+	fell.Penalty = fell.Penalty.Fell(epoch.Add(time.Minute), "lost")
+	won := old
+	won.LastSuccess = epoch.Add(2 * time.Minute)
+	if got := later(old, fell, won); !same(got, won) {
+		t.Errorf("ours is the penalty: %+v", got)
+	}
+	if got := later(old, won, fell); !same(got, won) {
+		t.Errorf("theirs is the penalty: %+v", got)
+	}
+}
+
+// TestRemovedWhileRunning: all that is known goes to disk again, not only what changes next.
+func TestRemovedWhileRunning(t *testing.T) {
+	d := newDir(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := d.open()
+		s.Save("p", full())
+		time.Sleep(2 * saveEvery)
+		synctest.Wait()
+		d.put(t, "broken")
+		s.Save("q", full())
+		s.Close()
+	})
+	s := d.open()
+	defer s.Close()
+	if isZero(s.Load("p")) || isZero(s.Load("q")) {
+		t.Errorf("not all is there; it said %s", &d.said)
+	}
+}
+
+func TestRoutesAreBounded(t *testing.T) {
+	d := newDir(t)
+	s := d.open()
+	m := route.Memory{Networks: []route.NetworkMemory{{Network: home("a"), Used: epoch, Routes: map[string]route.RouteMemory{}}}}
+	for i := range maxRoutes + 5 {
+		m.Networks[0].Routes[fmt.Sprint("direct:h:", i)] = route.RouteMemory{LastSuccess: epoch.Add(time.Duration(i) * time.Second)}
+	}
+	s.Save("p", m)
+	s.Close()
+	s = d.open()
+	defer s.Close()
+	left := s.Load("p").Networks[0].Routes
+	if _, oldest := left["direct:h:4"]; oldest || len(left) != maxRoutes {
+		t.Errorf("%d routes are left; the oldest is among them: %v", len(left), oldest)
 	}
 }
 
