@@ -36,11 +36,24 @@ func (d *decisions) hear(line string) {
 		return // every app's
 	}
 	d.say(line)
-	if strings.Contains(line, " do=dial ") || strings.Contains(line, "dialling for a ") {
+	if n := dialsIn(line); n > 0 {
 		d.mu.Lock()
-		d.dials++
+		d.dials += n
 		d.mu.Unlock()
 	}
+}
+
+// dialsIn is how many sockets a line of a log speaks of: a race's dial, one for another carrier, or a check of some routes.
+func dialsIn(line string) int {
+	switch {
+	case strings.Contains(line, " do=dial "), strings.Contains(line, "dialling for a "), strings.Contains(line, "dial for a standby: "):
+		return 1
+	case strings.Contains(line, "check: ["):
+		_, list, _ := strings.Cut(line, "check: [")
+		list, _, _ = strings.Cut(list, "]")
+		return len(strings.Fields(list))
+	}
+	return 0
 }
 
 func (d *decisions) sayAt(at time.Time, text string) {
