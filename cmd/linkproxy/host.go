@@ -257,7 +257,7 @@ func (w *world) invite(ctx context.Context, bare bool, extra []string) error {
 	w.note("\nas a link:    %s", inv.URL())
 	w.note("this machine: %s", inv.Fingerprint)
 	w.note("reached at:   %s", strings.Join(inv.Addresses, ", "))
-	w.note("good for:     one machine, %s (till %s)", ago(time.Until(inv.Expires)+time.Second), inv.Expires.Local().Format("15:04"))
+	w.note("good for:     one machine, %s (till %s)", ago(time.Until(inv.Expires).Round(time.Minute)), inv.Expires.Local().Format("15:04"))
 	if isTerminal(w.err) {
 		w.note("\n%s", inv.QR())
 	}
