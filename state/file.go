@@ -20,6 +20,7 @@ const (
 	maxFile = 1 << 20
 	// maxPeers and maxRoutes, on one network, bound how many are remembered; those not used for longest go.
 	maxPeers  = 64
+	maxStep   = 1 << 20 // of a penalty: more rungs than anybody lives to climb
 	maxRoutes = 32
 )
 
@@ -160,7 +161,7 @@ func parseRoute(raw fields) (r route.RouteMemory, err error) {
 		raw.take("failures", &r.Failures), raw.take("relayed", &r.Relayed), raw.take("penalty", &penalty),
 		penalty.take("step", &r.Penalty.Step), penalty.take("until", &r.Penalty.Until),
 		penalty.take("reasons", &r.Penalty.Reasons), penalty.take("cool_until", &r.Penalty.CoolUntil))
-	if handshake < 0 || handshake > int64(time.Hour/time.Microsecond) || r.Penalty.Step < 0 {
+	if handshake < 0 || handshake > int64(time.Hour/time.Microsecond) || r.Penalty.Step < 0 || r.Penalty.Step > maxStep {
 		err = errors.Join(err, fmt.Errorf("%w: a number is out of range", errCorrupt))
 	}
 	if len(penalty) > 0 { // what is not known of it is kept

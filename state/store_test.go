@@ -205,6 +205,7 @@ func TestBrokenFileIsSetAside(t *testing.T) {
 		"an unknown":        `{"version": 1, "peers": {"p": {"networks": [{"kind": "wifi"}]}}}`,
 		"one twice":         `{"version": 1, "peers": {"p": {"networks": [{"kind": "cell"}, {"kind": "cell"}]}}}`,
 		"a negative":        `{"version": 1, "peers": {"p": {"networks": [{"kind": "cell", "routes": {"r": {"handshake_us": -1}}}]}}}`,
+		"a huge step":       `{"version": 1, "peers": {"p": {"networks": [{"kind": "cell", "routes": {"r": {"penalty": {"step": 9223372036854775807}}}}]}}}`,
 		"an endless":        `{"version": 1, "peers": {"p": {"networks": [{"kind": "cell", "routes": {"r": {"handshake_us": 99999999999999}}}]}}}`,
 		"larger than 1 MiB": `{"version": 1, "peers": {}, "x": "` + strings.Repeat("x", maxFile) + `"}`,
 	} {
