@@ -22,6 +22,8 @@ const (
 	maxPeers  = 64
 	maxStep   = 1 << 20 // of a penalty: more rungs than anybody lives to climb
 	maxRoutes = 32
+	// maxHandshake is far more than a race takes. A process that was stopped in the middle of one may have measured more.
+	maxHandshake = time.Hour
 )
 
 var (
@@ -161,7 +163,7 @@ func parseRoute(raw fields) (r route.RouteMemory, err error) {
 		raw.take("failures", &r.Failures), raw.take("relayed", &r.Relayed), raw.take("penalty", &penalty),
 		penalty.take("step", &r.Penalty.Step), penalty.take("until", &r.Penalty.Until),
 		penalty.take("reasons", &r.Penalty.Reasons), penalty.take("cool_until", &r.Penalty.CoolUntil))
-	if handshake < 0 || handshake > int64(time.Hour/time.Microsecond) || r.Penalty.Step < 0 || r.Penalty.Step > maxStep {
+	if handshake < 0 || handshake > maxHandshake.Microseconds() || r.Penalty.Step < 0 || r.Penalty.Step > maxStep {
 		err = errors.Join(err, fmt.Errorf("%w: a number is out of range", errCorrupt))
 	}
 	if len(penalty) > 0 { // what is not known of it is kept
@@ -181,9 +183,14 @@ func (f *file) encode() ([]byte, error) {
 	return append(data, '\n'), err
 }
 
+// encode leaves out and trims what parsePeer would refuse: one odd record must not cost the whole file.
 func (p *peer) encode() any {
-	nets := []any{}
+	nets, seen := []any{}, map[route.Network]bool{}
 	for _, m := range p.mem.Networks {
+		if seen[m.Network] || !m.Network.Known() {
+			continue
+		}
+		seen[m.Network] = true
 		more := p.nets[m.Network]
 		if more == nil {
 			more = &network{}
@@ -211,7 +218,7 @@ func (p *peer) encode() any {
 func encodeRoute(r route.RouteMemory, extra fields) any {
 	known := map[string]any{}
 	if !r.LastSuccess.IsZero() {
-		known["last_success"], known["handshake_us"] = r.LastSuccess, r.Handshake.Microseconds()
+		known["last_success"], known["handshake_us"] = r.LastSuccess, min(max(r.Handshake, 0), maxHandshake).Microseconds()
 	}
 	if len(r.Failures) > 0 {
 		known["failures"] = r.Failures
@@ -224,7 +231,7 @@ func encodeRoute(r route.RouteMemory, extra fields) any {
 		more = nil // never: it was read from a file
 	}
 	if p := r.Penalty; p.Step != 0 || !p.Until.IsZero() || !p.CoolUntil.IsZero() || len(p.Reasons) > 0 || len(more) > 0 {
-		known["penalty"] = more.with(map[string]any{"step": p.Step, "until": p.Until, "reasons": p.Reasons, "cool_until": p.CoolUntil})
+		known["penalty"] = more.with(map[string]any{"step": min(max(p.Step, 0), maxStep), "until": p.Until, "reasons": p.Reasons, "cool_until": p.CoolUntil})
 	}
 	return extra.with(known)
 }

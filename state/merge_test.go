@@ -1,12 +1,44 @@
 package state
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"linkproxy/dialer/route"
 )
+
+// TestMergeEitherWay: where times tell what is later, it does not matter which of two processes writes last.
+func TestMergeEitherWay(t *testing.T) {
+	// learn makes changes, each at a second of its own: of those that leave the remainder odd.
+	learn := func(t *rapid.T, m route.Memory, odd int) route.Memory {
+		for i := range rapid.IntRange(0, 5).Draw(t, "changes") {
+			at := epoch.Add(time.Duration(1000+2*i+odd) * time.Second)
+			r := route.RouteMemory{LastSuccess: at}
+			if rapid.Bool().Draw(t, "failed") {
+				r = route.RouteMemory{LastSuccess: epoch, Failures: []time.Time{at}}
+			}
+			id := rapid.SampledFrom([]string{"lan:a:1", "direct:b:1", "direct:c:1"}).Draw(t, "route")
+			m = m.With(at, home(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "router")), id, r)
+			m.Networks[0].Last = id
+			m.Last, m.LastAt = id, at
+			if rapid.Bool().Draw(t, "ready") {
+				m = m.WithReadyV2(fmt.Sprint("wss://", id))
+			}
+		}
+		return m
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		base := memories(t, "base")
+		a, b := learn(t, base, 0), learn(t, base, 1)
+		if one, two := normal(merge(base, a, b)), normal(merge(base, b, a)); one != two {
+			t.Fatalf("the second writes last:\n%s\nthe first does:\n%s", two, one)
+		}
+	})
+}
 
 // TestClockSetBack: what a process has learned replaces what it wrote itself, though by its times that looks newer. That takes knowing
 // one's own record again when it was read from the file: without the digits and the zone that the file does not hold.

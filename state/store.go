@@ -288,7 +288,9 @@ func (s *Store) read(aside bool) (*file, error) {
 		name, moved := files.SetAside(path, time.Now())
 		if moved != nil {
 			s.frozen = true
-			err = errors.Join(err, moved)
+			s.complain(fmt.Sprintf("%s cannot be understood: %v; nor be set aside: %v; what is learned is kept in memory only; remove it, and start again",
+				path, err, moved))
+			break
 		}
 		s.complain(fmt.Sprintf("%s cannot be understood and was set aside as %s: %v; what works on which network is learned anew", path, name, err))
 	default:
