@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"time"
 	"unsafe"
 
 	"golang.org/x/net/route"
@@ -142,21 +141,8 @@ func askInterface(fd int, what uintptr, name string) (answer uint32, ok bool) {
 	return req.answer, errno == 0
 }
 
-// systemAsleep measures the time that the kernel counts as sleep, which setting the clock does not change.
-func systemAsleep() func(now time.Time) time.Duration {
-	if _, ok := kernelAsleep(); !ok {
-		return nil
-	}
-	return func(time.Time) time.Duration {
-		d, _ := kernelAsleep() // it could be read once
-		return d
-	}
-}
-
-func kernelAsleep() (time.Duration, bool) {
-	var all, awake unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &all) != nil || unix.ClockGettime(unix.CLOCK_UPTIME_RAW, &awake) != nil {
-		return 0, false
-	}
-	return time.Duration(all.Nano() - awake.Nano()), true
-}
+// The kernel's clocks: clockAll goes on while the machine sleeps, clockAwake stands still.
+const (
+	clockAll   = unix.CLOCK_MONOTONIC_RAW
+	clockAwake = unix.CLOCK_UPTIME_RAW
+)

@@ -264,21 +264,8 @@ func dumpPart(b []byte, seq uint32, f func(message)) (done, overtaken bool, err 
 	return done, overtaken, errors.Join(err, malformed)
 }
 
-// systemAsleep measures the time that the kernel counts as sleep, which setting the clock does not change.
-func systemAsleep() func(now time.Time) time.Duration {
-	if _, ok := kernelAsleep(); !ok {
-		return nil
-	}
-	return func(time.Time) time.Duration {
-		d, _ := kernelAsleep() // it could be read once
-		return d
-	}
-}
-
-func kernelAsleep() (time.Duration, bool) {
-	var all, awake unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &all) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake) != nil {
-		return 0, false
-	}
-	return time.Duration(all.Nano() - awake.Nano()), true
-}
+// The kernel's clocks: clockAll goes on while the machine sleeps, clockAwake stands still.
+const (
+	clockAll   = unix.CLOCK_BOOTTIME
+	clockAwake = unix.CLOCK_MONOTONIC
+)
