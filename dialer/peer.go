@@ -231,7 +231,7 @@ func (a *alarm) add(t time.Time) {
 // zero: when something happens.
 func (p *peer) tend(now time.Time) time.Time {
 	if p.plain != nil {
-		p.grant(link.Status{})
+		p.grant(now, link.Status{}, &alarm{}) // at once: there is no link to move
 		return p.plain.tend(now)
 	}
 	if p.race != nil {
@@ -250,7 +250,7 @@ func (p *peer) tend(now time.Time) time.Time {
 	p.expireWaits(now, &wake)
 	p.nag(now, &wake)
 	p.tell(now, p.linkState(st))
-	p.grant(st)
+	p.grant(now, st, &wake)
 	p.tendBulk(now, st, &wake)
 	if p.race != nil {
 		wake.add(p.race.wake)

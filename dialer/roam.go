@@ -13,6 +13,9 @@ import (
 	"linkproxy/link"
 )
 
+// useLimit is how long `use` waits for its move: what a race among the wanted routes and the proof of the winner may take.
+const useLimit = route.RaceLimit + moveLimit
+
 // moveLimit is how long a carrier may take to prove that large segments pass before a planned move to it is given up.
 const moveLimit = 5 * time.Second
 
@@ -232,14 +235,15 @@ func (p *peer) moved(now time.Time, to route.Switch, err error) {
 
 // wish is what the user wants used, until it is settled whether the link is there.
 type wish struct {
-	pin  route.Pin
-	done func(error)
-	err  error // why not
+	pin   route.Pin
+	until time.Time // when nobody waits for it any more
+	done  func(error)
+	err   error // why not
 }
 
 // Use pins one of a peer's routes, given as its ID, or a class, or with "auto" leaves the choice open again. What is pinned is
 // preferred: the link moves there as planned, and returns there when it answers again; only: it uses nothing else. Use returns once the
-// link has moved, at once if none is up, or with an error that says why it has not; pinned it stays.
+// link has moved, at once if none is up, or with an error that says why it has not, at the latest after useLimit; pinned it stays.
 func (d *Dialer) Use(ctx context.Context, peer, what string, only bool) error {
 	p, err := d.find(peer)
 	if err != nil {
@@ -272,7 +276,7 @@ func (p *peer) use(now time.Time, what string, only bool, done func(error)) {
 		return
 	}
 	p.settle(errOtherWish)
-	p.pin, p.wish = pin, &wish{pin: pin, done: done}
+	p.pin, p.wish = pin, &wish{pin: pin, until: now.Add(useLimit), done: done}
 	p.tell(now, route.Pinned{Pin: pin})
 	if p.plain != nil {
 		p.plain.changed(now, "what the user wants")
@@ -295,7 +299,7 @@ func (p *peer) noSuchRoute(what string, only bool) error {
 }
 
 // grant settles the user's wish once the link is where it is to be, or could not be moved.
-func (p *peer) grant(st link.Status) {
+func (p *peer) grant(now time.Time, st link.Status, wake *alarm) {
 	if p.wish == nil {
 		return
 	}
@@ -305,6 +309,19 @@ func (p *peer) grant(st link.Status) {
 		p.settle(nil)
 	case p.wish.err != nil && p.race == nil && p.moves == 0:
 		p.settle(p.wish.err)
+	case !p.wish.until.After(now):
+		p.settle(p.notMoved())
+	default:
+		wake.add(p.wish.until)
+	}
+}
+
+// notMoved tells that the link could not even be tried to be moved, as something else was under way all the time.
+func (p *peer) notMoved() error {
+	return &Error{
+		Peer: p.name, reason: reasonNoRoute, cause: p.wish.err,
+		text: fmt.Sprintf("the link to %s has not moved within %s", p.name, useLimit),
+		Next: fmt.Sprintf("`linkproxy why %s` tells what it waits for", p.name),
 	}
 }
 

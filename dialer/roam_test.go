@@ -535,3 +535,28 @@ func TestStatusTellsWhatIsGoingOn(t *testing.T) {
 		}
 	})
 }
+
+// TestUseWaitsNoLongerThanItMay: nothing answers, so nothing can be moved; who asked is told, and what was asked for stays.
+func TestUseWaitsNoLongerThanItMay(t *testing.T) {
+	in(t, delays{lan: 5 * ms, tailnet: 5 * ms}, nil, func(t *testing.T, w *world) {
+		s := w.open(tickTarget)
+		stall(t, s, time.Second)
+		for _, r := range []route.Route{lan, tailnet} {
+			w.route(r).BlackHole(true, true)
+		}
+		time.Sleep(5 * time.Second)
+		start := time.Now()
+		err := w.d.Use(t.Context(), "devbox", "tailnet", false)
+		wantTime(t, "told", time.Since(start), useLimit)
+		if err == nil || !strings.Contains(err.Error(), "has not moved within 15s; `linkproxy why devbox` tells") {
+			t.Errorf("told: %v", err)
+		}
+		w.route(lan).Heal()
+		w.route(tailnet).Heal()
+		stall(t, s, time.Minute)
+		if w.active() != tailnet.ID() {
+			t.Errorf("on %s, though the user wants tailnet", w.active())
+		}
+		_ = s.Close()
+	})
+}
