@@ -1,6 +1,7 @@
 // Package control is how other linkproxy commands talk to a running `up` or `host`: HTTP/1.1 over a Unix socket in the state
-// folder (a named pipe on Windows), reachable by the same user only. GET /v1/status, /v1/why and /v1/check
-// answer with JSON, GET /v1/events with a line of JSON for each event, POST /v1/… acts, and CONNECT opens a stream to PEER:PORT, which is how `linkproxy connect` rides on the link that `up` holds.
+// folder (a named pipe on Windows), reachable by the same user only. GET /v1/status, /v1/why and /v1/check answer with JSON, GET
+// /v1/events with a line of JSON for each event, POST /v1/… acts, and CONNECT opens a stream to PEER:PORT, which is how `linkproxy
+// connect` rides on the link that `up` holds.
 package control
 
 import (
