@@ -57,7 +57,19 @@ type Penalty struct {
 }
 
 // Active reports whether the route is tried last at now.
-func (p Penalty) Active(now time.Time) bool { return now.Before(p.Until) }
+func (p Penalty) Active(now time.Time) bool {
+	return runs(now, p.Until, penaltyLadder[len(penaltyLadder)-1])
+}
+
+// Cooling reports whether upgrades leave the route alone at now because one to
+// it did not attach.
+func (p Penalty) Cooling(now time.Time) bool { return runs(now, p.CoolUntil, CoolDown) }
+
+// runs reports whether what ends at until, and lasts at most most, runs at now.
+// One that would end later was written under another clock, and is none.
+func runs(now, until time.Time, most time.Duration) bool {
+	return now.Before(until) && until.Sub(now) <= most
+}
 
 // wall strips the monotonic reading, which stands still while the machine
 // sleeps and does not survive a restart.

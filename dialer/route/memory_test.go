@@ -291,3 +291,29 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestPenaltyOfAnotherClock: no penalty lasts longer than the ladder's last rung, and no cooling longer than CoolDown; what claims to
+// was written while the clock was wrong.
+func TestPenaltyOfAnotherClock(t *testing.T) {
+	last := penaltyLadder[len(penaltyLadder)-1]
+	for _, c := range []struct {
+		until, cool   time.Duration // from now
+		active, cools bool
+		skipped       time.Duration // from now; 0: not at all
+	}{
+		{last, CoolDown, true, true, last},
+		{last + 1, CoolDown + 1, false, false, 0},
+		{73 * 365 * 24 * time.Hour, CoolDown, false, true, CoolDown},
+		{time.Minute, 73 * 365 * 24 * time.Hour, true, false, time.Minute},
+		{0, 0, false, false, 0},
+	} {
+		p := Penalty{Step: 1, Until: epoch.Add(c.until), CoolUntil: epoch.Add(c.cool)}
+		want := time.Time{}
+		if c.skipped > 0 {
+			want = epoch.Add(c.skipped)
+		}
+		if p.Active(epoch) != c.active || p.Cooling(epoch) != c.cools || !p.Skipped(epoch).Equal(want) || (p.Text(epoch) == "") == (c.active || c.cools) {
+			t.Errorf("%+v: active %v, cools %v, skipped until %s, told %q", c, p.Active(epoch), p.Cooling(epoch), p.Skipped(epoch), p.Text(epoch))
+		}
+	}
+}

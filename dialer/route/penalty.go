@@ -43,9 +43,12 @@ func (p Penalty) Cooled(now time.Time) Penalty {
 
 // Skipped is until when upgrades leave the route alone; zero: they do not.
 func (p Penalty) Skipped(now time.Time) time.Time {
-	until := later(p.Until, p.CoolUntil)
-	if !now.Before(until) {
-		return time.Time{}
+	var until time.Time
+	if p.Active(now) {
+		until = p.Until
+	}
+	if p.Cooling(now) {
+		until = later(until, p.CoolUntil)
 	}
 	return until
 }
@@ -68,7 +71,7 @@ func (p Penalty) Text(now time.Time) string {
 			text += " (" + strings.Join(p.Reasons, "; ") + ")"
 		}
 		return text
-	case now.Before(p.CoolUntil):
+	case p.Cooling(now):
 		return fmt.Sprintf("left alone until %s: it answered a check but did not attach", p.CoolUntil.Format("15:04"))
 	default:
 		return ""
